@@ -154,6 +154,7 @@ class Oracle:
                 client = with_tools_as_text(client, self.roles, written) if written else client
                 reported = map_conversation(wire, client, self.roles).notices
                 mapped = map_conversation(wire, conversation, self.roles)
+                reported |= {(code, place) for code, place in mapped.notices if place.startswith("memory[")}
                 beside = {member: value for member, value in frame[0].items() if member != wire.messages}
                 # Where the agent has the question beside the messages too (in its system text), it is text there.
                 _known(wire, {**frame[0], **replaced(beside, {ASKED: question})}, got[0], mapped, codes)

@@ -110,8 +110,8 @@ def _user_turns(conversation: AgentInput, roles: Mapping[str, str]) -> list[Mess
 
 def with_remembered(conversation: AgentInput, pairs: Pairs) -> AgentInput:
     turns = [
-        Message(role, (Text(text, ""),), "")
-        for pair in pairs
+        Message(role, (Text(text, f"memory[{index}].{role}"),), f"memory[{index}].{role}")
+        for index, pair in enumerate(pairs)
         for role, text in zip(("user", "assistant"), pair, strict=True)
     ]
     return replace(conversation, messages=(*turns, *conversation.messages))

@@ -28,13 +28,17 @@ class MemoryReader:
         self._credentials = Credentials()
 
     async def remembered(
-        self, memory_id: str, caller_headers: Mapping[str, str], limit: int | None = DEFAULT_LIMIT
+        self,
+        memory_id: str,
+        caller_headers: Mapping[str, str],
+        limit: int | None = DEFAULT_LIMIT,
+        with_unanswered: bool = False,
     ) -> tuple[tuple[str, str], ...]:
         """Return the (question, response) pairs an agent would recall, oldest first; () if the memory does not exist.
 
         An agent takes the newest `limit` messages (None: all), without those that have no response because the run
-        failed or is unfinished (2.19.0 ``05_memory``, ``12_memory_after_failure``). The cluster sends the oldest first
-        and in pages, so all pages are read.
+        failed or is unfinished (2.19.0 ``05_memory``, ``12_memory_after_failure``). with_unanswered: return these too,
+        with "" as the response. The cluster sends the oldest first and in pages, so all pages are read.
 
         Raises:
             LookupDenied, LookupFailed: see `gateway.agents.errors`.
@@ -51,7 +55,8 @@ class MemoryReader:
                 return ()
             newest += page[0]
             start = page[1]
-        return tuple((m["input"], m["response"]) for m in newest if m.get("response"))
+        pairs = ((m.get("input") or "", m.get("response") or "") for m in newest)
+        return tuple((question, response) for question, response in pairs if response or with_unanswered)
 
     async def _page(
         self, memory_id: str, headers: Mapping[str, str], start: int
@@ -76,4 +81,7 @@ class MemoryReader:
 def _is_message(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
-    return not value.get("response") or (isinstance(value["response"], str) and isinstance(value.get("input"), str))
+    question, response = value.get("input"), value.get("response")
+    if not response:
+        return question is None or isinstance(question, str)
+    return isinstance(response, str) and isinstance(question, str)

@@ -10,9 +10,10 @@ from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import LAST_READ, Generation
 from gateway.mlcommons.profile import AgentProfile
-from gateway.unified.model import AgentInput, Media
+from gateway.unified.model import AgentInput, ConverseBlock, Media
 
 _NOT_TO_OPENAI = ("document", "video")
+_OTHER_TYPE = "use an agent of type conversational, whose requests the gateway writes"
 _SWITCH = 'PUT /_cluster/settings {"persistent":{"plugins.ml_commons.unified_agent_api_enabled":true}}'
 _TOOL = '{"type":"VisualizationTool","name":"none","description":"Not available."}'
 
@@ -24,7 +25,8 @@ def refuse_cluster_limits(profile: AgentProfile, agent_input: AgentInput, params
         UndeliverableContent: the agent has no tool or no memory and can't run without (TOOL_MISSING, MEMORY_MISSING);
             the API that a V2 agent needs is off (UNIFIED_API_OFF); the cluster can't read Gemini's responses to V2
             agents (ANSWER_NOT_READ: recorded on 3.6.0 and 3.8.0, 500 "parseToUnifiedMessage is not yet supported"); or
-            it has no form for this media on OpenAI (MEDIA_KIND_UNSUPPORTED: a 400 on 3.6.0).
+            it has no form for this media on OpenAI (MEDIA_KIND_UNSUPPORTED), or for blocks of Bedrock's own on any API
+            (NATIVE_BLOCK_UNSUPPORTED): a 400 on 3.6.0.
     """
     problems = _v2_problems if profile.generation is Generation.UNIFIED_V2 else _agent_problems
     if found := list(problems(profile, agent_input, params)):
@@ -40,17 +42,24 @@ def _v2_problems(profile: AgentProfile, agent_input: AgentInput, _: Mapping[str,
     elif profile.provider.startswith("gemini/"):
         reason = f"the cluster can't read Gemini's answers to {profile.type} agents"
         yield Problem("input", reason, code="ANSWER_NOT_READ", help="use an agent of type conversational")
-    elif profile.provider.startswith("openai/"):
+    else:
+        not_taken = _NOT_TO_OPENAI if profile.provider.startswith("openai/") else ()
         for block in (block for message in agent_input.messages for block in message.content):
-            if isinstance(block, Media) and block.kind in _NOT_TO_OPENAI:
+            if isinstance(block, Media) and block.kind in not_taken:
                 yield Problem(
                     block.at,
                     f"the cluster sends OpenAI no {block.kind} blocks for agents of this type",
                     "text or image",
                     f"{block.kind} ({block.format})",
                     "MEDIA_KIND_UNSUPPORTED",
-                    "use an agent of type conversational, whose requests the gateway writes",
+                    _OTHER_TYPE,
                 )
+            elif isinstance(block, ConverseBlock):
+                reason = f"the cluster takes no {block.kind} blocks for agents of this type"
+                other = f", or {_OTHER_TYPE}" if profile.provider.startswith("bedrock/") else ""
+                expected = "text, image, document or video"
+                help = f"leave the block out{other}"
+                yield Problem(block.at, reason, expected, block.kind, "NATIVE_BLOCK_UNSUPPORTED", help)
 
 
 def _agent_problems(profile: AgentProfile, _: AgentInput, params: Mapping[str, str]) -> Iterator[Problem]:

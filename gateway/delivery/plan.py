@@ -9,7 +9,8 @@ from gateway.delivery import refusal
 from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.escaping import dump
 from gateway.delivery.media_slot import fill_media
-from gateway.delivery.search import Plan, Remembered, Search, map_input
+from gateway.delivery.remembered import Remembered
+from gateway.delivery.search import Plan, Search, map_input
 from gateway.delivery.system_text import fold_system
 from gateway.delivery.target import Question
 from gateway.errors import Problem, UndeliverableContent
@@ -55,6 +56,8 @@ def plan(
     except UndeliverableContent:
         if fault := refusal.agent_fault(without_memory):
             raise UndeliverableContent.of(fault) from None
+        if remembered and without_memory.delivers(agent_input):
+            raise UndeliverableContent.of([refusal.memory_not_safe(profile)]) from None
         raise
     if found is not None:
         return found

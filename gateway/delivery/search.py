@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.candidate import Addition, Candidate
-from gateway.delivery.escaping import unescape
 from gateway.delivery.proof import Proved, is_readable_later, prove
 from gateway.delivery.question_placements import merge
 from gateway.delivery.slots import Slot
+from gateway.delivery.remembered import Remembered, notices_of_remembered, remembered_turns
 from gateway.delivery.strategies import STRATEGIES
 from gateway.delivery.strategies.text import join_texts, texts_of
 from gateway.delivery.system_text import fold_system, placements
@@ -26,14 +26,12 @@ from gateway.mlcommons.template import PREFIX
 from gateway.notices import Notice
 from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
 from gateway.recent import computed_once
-from gateway.unified.model import AgentInput, Message, Text
+from gateway.unified.model import AgentInput
 from gateway.unified.question import question_text, readable_text
 
 MEMORY_HOLDS_CODE = Notice(
     "MEMORY_HOLDS_CODE", "the agent's memory stores the text in a placeholder, which later turns read as text"
 )
-
-Remembered = Sequence[tuple[str, str]]  # (question, answer) pairs, oldest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +176,8 @@ class Search:
             for form in whole.forms() if call.can_be_called else ():
                 for variant in self._variants(form, call):
                     for found in self._proved(call, variant, question):
-                        return self._plan(found, question, form.request, (*form.request.notices, *variant.notices))
+                        notices = (*form.request.notices, *notices_of_remembered(variant.request), *variant.notices)
+                        return self._plan(found, question, form.request, notices)
         except RenderFailure:
             pass  # the agent itself can't be called; the refusal says so
         return None
@@ -216,8 +215,8 @@ class Search:
         if self.remembered and call.replays and not call.writes_turn:
             # What memory replays could be expanded as a template, or replace the client's own history. An agent that
             # writes the user's turn itself has no limit that turns its replay off (docs/internals/facts.md, V1).
-            turns = tuple(turn for pair in enumerate(self.remembered) for turn in _remembered_turns(*pair))
-            conversation = replace(whole.agent_input, messages=(*turns, *whole.agent_input.messages))
+            messages = (*remembered_turns(self.remembered), *whole.agent_input.messages)
+            conversation = replace(whole.agent_input, messages=messages)
             notice = Notice("MEMORY_RETOLD", "remembered turns are sent by the gateway, the agent's own replay is off")
             yield Variant(self, conversation, {"message_history_limit": "0"}, (*whole.notices, notice))
 
@@ -241,12 +240,6 @@ class Search:
             and not _includes(call, name, value, planned[name])
             for name, value in self.params.items()
         )
-
-
-def _remembered_turns(index: int, turn: tuple[str, str]) -> Iterator[Message]:
-    for role, text in zip(("user", "assistant"), turn, strict=True):
-        at = f"memory[{index}].{role}"
-        yield Message(role, (Text(unescape(text), at),), at)
 
 
 def _candidates(

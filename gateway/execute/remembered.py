@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from gateway.agents.errors import FailedLookup
 from gateway.agents.memory import DEFAULT_LIMIT, MemoryReader
 from gateway.delivery.plan import Remembered
+from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
@@ -31,18 +32,34 @@ async def read_remembered(
         or not memory_id
     ):
         return (), ()
+    limit, counts_messages = _limit(profile, request), _counts_messages(profile)
     try:
-        found = await memory.remembered(memory_id, headers, _limit(profile, request))
+        found = await memory.remembered(memory_id, headers, limit, with_unanswered=counts_messages)
     except FailedLookup:
         return (), (Notice("MEMORY_NOT_READ", "the agent's memory could not be read, so its content was not checked"),)
-    return found, ()
+    return (_newest(found, limit) if counts_messages else found), ()
+
+
+def _counts_messages(profile: AgentProfile) -> bool:
+    """Return True for an agent that recalls messages, also the question of a turn that failed, and not whole turns."""
+    return profile.generation is Generation.UNIFIED_V1 and profile.agent_type is AgentType.CONVERSATIONAL
+
+
+def _newest(turns: Remembered, limit: int | None) -> Remembered:
+    """Return the turns that the newest `limit` messages are of; all of them for None."""
+    count = 0
+    for index in reversed(range(len(turns))):
+        if limit is not None and count >= limit:
+            return turns[index + 1 :]
+        count += sum(1 for text in turns[index] if text)
+    return turns
 
 
 def _limit(profile: AgentProfile, request: ExecuteRequest) -> int | None:
-    """Return how many turns the agent recalls; None for no limit.
+    """Return how many turns the agent recalls, or messages (`_counts_messages`); None for no limit.
 
-    A unified agent (V1) counts messages, of which a turn has one or two, and recalls all with a limit of 0
-    (docs/internals/facts.md, "What memory keeps from turn to turn"). The cluster refuses what is no integer of Java.
+    A unified agent (V1) recalls all with a limit of 0 (docs/internals/facts.md, "What memory keeps from turn to turn").
+    The cluster refuses what is no integer of Java.
     """
     written = parameters_as_strings(request.parameters).get("message_history_limit", str(DEFAULT_LIMIT))
     if not _INTEGER.fullmatch(written):

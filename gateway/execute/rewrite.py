@@ -11,6 +11,7 @@ from typing import Any
 from gateway.delivery.cluster_limits import refuse_cluster_limits
 from gateway.delivery.describe import describe
 from gateway.delivery.native import guard, move_system_text
+from gateway.delivery.native_calls import adapt_tool_calls
 from gateway.delivery.plan import Plan, Remembered, assume
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.search import MEMORY_HOLDS_CODE
@@ -73,6 +74,7 @@ def rewrite_native(
     - Messages in a spelling that the cluster does not read are written in its own (`spell`).
     - `parameters.question` is removed, because `input` does not take precedence in every version.
     - The text of system turns becomes the parameter `system_prompt`, where the agent has one (`move_system_text`).
+    - Ids and turns of tool calls that the cluster can't carry are changed (`adapt_tool_calls`).
     - A text with placeholders is sent in a parameter, because the cluster would expand them. In the arguments of a tool
       call they are escaped.
     - Missing `parameters` are added on the stream endpoint, which requires them (docs/internals/facts.md, 3.5 and
@@ -91,8 +93,9 @@ def rewrite_native(
     turns, moved, notices = move_system_text(profile, spelled, agent_input, request.parameters)
     if agent_input.type is InputType.MESSAGES:
         turns = [item for items in turns for item in items]
-    value, helpers = guard(_restore_texts(turns, extracted), turn_id)
-    notices += left_out
+    turns, adapted = adapt_tool_calls(profile, _restore_texts(turns, extracted), agent_input)
+    value, helpers = guard(turns, turn_id)
+    notices += (*left_out, *adapted)
     if helpers:
         notices += (MEMORY_HOLDS_CODE,)
     helpers = {**(guards or {}), **helpers, **moved}

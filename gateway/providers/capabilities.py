@@ -21,6 +21,7 @@ Role = Literal["system", "developer", "user", "assistant"]
 MediaTable = Mapping[MediaKind, Mapping[str, tuple[str, ...]]]
 
 # Texts added where a provider requires text and the client gave none.
+NEUTRAL_CALL_TEXT = "(tool call)"
 NEUTRAL_DOCUMENT_TEXT = "(document attached)"
 NEUTRAL_RESULT_TEXT = "(no text output)"
 TOOL_ERROR_TEXT = "(the tool failed)"

@@ -55,6 +55,17 @@ async def test_the_newest_with_a_response_oldest_first(
     assert all(sent["authorization"] == "Basic a" for sent in cluster.headers)
 
 
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(2, [("q", ""), ("again", "FAKE-ANSWER-164")]), (1, [("again", "FAKE-ANSWER-164")])]
+)
+async def test_those_without_a_response(
+    cluster: FakeCluster, lookup: HttpLookup, limit: int, expected: list[tuple[str, str]]
+) -> None:
+    cluster.documents[PATH] = {"messages": RECORDED}
+    found = await MemoryReader(lookup).remembered(MEMORY, CALLER, limit, with_unanswered=True)
+    assert list(found) == expected
+
+
 async def test_every_page_is_read(session: ClientSession) -> None:
     messages = [message(f"q{i}", f"a{i}") for i in range(25)]
     asked = []
@@ -98,6 +109,7 @@ async def test_a_memory_of_someone_else(cluster: FakeCluster, lookup: HttpLookup
         {"messages": [1]},
         {"messages": [{"input": 1, "response": "a"}]},
         {"messages": [{"response": "a"}]},
+        {"messages": [{"input": 1}]},
     ],
 )
 async def test_messages_that_can_not_be_read(cluster: FakeCluster, lookup: HttpLookup, body: Any) -> None:

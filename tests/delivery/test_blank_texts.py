@@ -15,6 +15,7 @@ from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CALL, IMAGE, RESULT, turn
 from tests.delivery.simulated_cluster import cluster_of
+from tests.oracle import Oracle, Outcome
 
 BLANK = " ${parameters.question}\n"
 
@@ -57,3 +58,17 @@ def test_a_blank_turn_is_left_out_for_an_unknown_provider_as_well() -> None:
         ("HISTORY_FLATTENED", ""),
     ]
     assert plan.parameters["chat_history"] == "Human:Ahem?\nAssistant:Yes?\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "name"), [("2.19.0", "conv-d"), ("2.19.0", "cflow-c"), ("3.4.0", "fc-bedrock_tutorial")]
+)
+@pytest.mark.parametrize("with_system", [False, True])
+def test_a_remembered_turn_that_is_left_out_is_reported(version: str, name: str, with_system: bool) -> None:
+    pairs = (("say ${parameters.question}", "no $"), ("And?", " "))
+    system = [turn("system", "Speak French.")] if with_system and name != "cflow-c" else []
+    sent = cluster_of(version).send(name, {"input": [*system, turn("user", "What is on the shelf?")]}, pairs)
+    assert Oracle(cluster_of(version)).judge(name, {}, pairs, sent).outcome is Outcome.ARRIVED
+    assert sent.rewritten is not None
+    notices = [(notice.code, notice.place) for notice in sent.rewritten.plan.notices]
+    assert notices[:2] == [("BLANK_TEXT_DROPPED", "memory[1].assistant"), ("MEMORY_RETOLD", "")]

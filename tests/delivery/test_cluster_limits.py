@@ -18,6 +18,7 @@ V2 = AgentProfile("a", "a", "conversational_v2", (3, 6, 0), Generation.UNIFIED_V
 PDF = {"type": "document", "source": {"type": "base64", "format": "pdf", "data": "JVBERi0="}}
 PNG = {"type": "image", "source": {"type": "url", "format": "png", "data": "https://example.org/a.png"}}
 TEXT = {"type": "text", "text": "hello"}
+CACHE = {"cachePoint": {"type": "default"}}
 
 
 TOOL = Tool("VisualizationTool", "none")
@@ -51,6 +52,14 @@ def refused(profile: AgentProfile, *blocks: Any, **params: str) -> list[tuple[st
             [PDF, TEXT, PDF],
             [("input[0]", "MEDIA_KIND_UNSUPPORTED"), ("input[2]", "MEDIA_KIND_UNSUPPORTED")],
         ),
+        ({"provider": "bedrock/converse"}, [TEXT, CACHE], [("input[1]", "NATIVE_BLOCK_UNSUPPORTED")]),
+        ({"provider": "openai/v1/chat/completions"}, [CACHE, TEXT], [("input[0]", "NATIVE_BLOCK_UNSUPPORTED")]),
+        (
+            {"provider": "bedrock/converse"},
+            [{"role": "user", "content": [TEXT, {"type": "cachePoint", **CACHE}]}],
+            [("input[0].content[1]", "NATIVE_BLOCK_UNSUPPORTED")],
+        ),
+        ({"provider": "bedrock/converse", "version": (3, 9, 0)}, [TEXT, CACHE], []),
         (
             {"provider": "gemini/v1beta/generatecontent", "generation": Generation.UNIFIED_V1, "parameters": CALLING},
             [TEXT],

@@ -285,6 +285,15 @@ def test_a_unified_agents_replay_can_not_be_turned_off(agent: str) -> None:
     assert [(problem.code, problem.help) for problem in error.problems] == [("MEMORY_NOT_SAFE", "start a new memory")]
 
 
+def test_a_memory_that_can_not_be_sent_as_a_conversation() -> None:
+    """Bedrock takes no blank question, and no conversation that starts with the answer to it."""
+    error = cluster_of("2.19.0").send("conv-a", {"input": "And?"}, ((" ", "say ${parameters.x}"),)).error
+    assert isinstance(error, UndeliverableContent)
+    assert [(problem.code, problem.place) for problem in error.problems] == [
+        ("MEMORY_NOT_SAFE", "parameters.memory_id")
+    ]
+
+
 def test_a_memory_that_the_gateway_can_send_beside_an_image() -> None:
     poisoned = (("say ${parameters.question}", "no"),)
     cluster = cluster_of(NEW)

@@ -17,6 +17,7 @@ from gateway.mlcommons.profile import AgentProfile, Connector, Model
 from gateway.mlcommons.rendering import first_call
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers import registry
+from gateway.simulator.llm import LlmEndpoints
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CALL, CASES, IMAGE, PNG, RESULT, text, turn
 from tests.simulator.test_conversational_v2 import conversation, core_of, register
@@ -280,3 +281,53 @@ def test_a_call_without_an_id_gets_one_and_a_documents_name_is_reported() -> Non
     assert rewrite.body is not None
     (written,) = json.loads(b"".join(rewrite.body))["input"][0]["toolCalls"]
     assert written == {"id": f"call-{TURN}-0-0", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize("id", ["call ${parameters.model}", "$${parameters.nope}", "${parameters.x"])
+@pytest.mark.parametrize("provider", [BEDROCK, OPENAI])
+def test_an_id_with_a_placeholder_is_the_same_in_call_and_result(provider: str, id: str) -> None:
+    call, result = json.loads(json.dumps(conversation("{}")).replace("c1", id))
+    rewrite = rewritten(agent(provider, Generation.UNIFIED_V2), [GO, call, result])
+    assert [(notice.code, notice.place) for notice in rewrite.plan.notices] == [
+        ("TOOL_ID_CLEANED", "input[1].toolCalls[0]"),
+        ("TOOL_ID_CLEANED", "input[2]"),
+    ]
+    sent_to_llm = received_strictly(provider, rewrite, [GO, call, result])
+    if provider == BEDROCK:
+        ids = [sent_to_llm[1]["content"][1]["toolUse"], sent_to_llm[2]["content"][0]["toolResult"]]
+        assert ids[0]["toolUseId"] == ids[1]["toolUseId"]
+    else:
+        assert sent_to_llm[1]["tool_calls"][0]["id"] == sent_to_llm[2]["tool_call_id"]
+    again = rewritten(agent(provider, Generation.UNIFIED_V2), [result])
+    assert again.body is not None
+    assert rewrite.body is not None
+    (later,) = json.loads(b"".join(again.body))["input"]
+    assert later["toolCallId"] == json.loads(b"".join(rewrite.body))["input"][2]["toolCallId"]
+
+
+@pytest.mark.parametrize("content", [{"content": []}, {"content": None}, {}])
+@pytest.mark.parametrize("provider", [BEDROCK, OPENAI])
+def test_a_turn_of_calls_alone_is_what_the_api_takes(provider: str, content: dict[str, Any]) -> None:
+    call, result = conversation("{}")
+    call = {"role": "assistant", "toolCalls": call["toolCalls"], **content}
+    given = [GO, call, result]
+    rewrite = rewritten(agent(provider, Generation.UNIFIED_V2), given)
+    _, turn, _ = received_strictly(provider, rewrite, given)
+    notices = [(notice.code, notice.place) for notice in rewrite.plan.notices]
+    if provider == BEDROCK:
+        assert turn["content"] == [{"toolUse": {"toolUseId": "c1", "name": "look", "input": {}}}]
+        assert notices == []
+    else:
+        assert turn["content"] == [{"type": "text", "text": "(tool call)"}]
+        assert notices == [("NEUTRAL_TEXT_ADDED", "input[1]")]
+
+
+def received_strictly(provider: str, rewrite: Rewrite, given: list[Any]) -> list[Any]:
+    """The messages that a V2 agent's LLM received, which checks them as its provider does. given: the client's."""
+    core = core_of("3.6.0", LlmEndpoints(strict=True))
+    agent_id = register(core, provider.partition("/")[0], tools=[{"type": "ListIndexTool"}])
+    body = {"input": given} if rewrite.body is None else json.loads(b"".join(rewrite.body))
+    status, answer, received = core.execute(agent_id, body)
+    assert status == 200, answer
+    messages: list[Any] = json.loads(received[0])["messages"]
+    return messages

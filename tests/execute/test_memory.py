@@ -199,3 +199,29 @@ async def test_a_limit_that_is_no_integer_is_for_the_cluster_to_refuse(talk: Tal
         async with talk.client.post(path, json={"input": "two", "parameters": parameters}) as response:
             assert response.status == 400
             assert (await response.json())["error"]["type"] == "NumberFormatException"
+
+
+@each([("3.6.0", "v1-bedrock"), ("3.8.0", "v1-openai")])
+@pytest.mark.parametrize(("limit", "is_recalled"), [(None, True), (0, True), (4, True), (3, False)])
+async def test_a_unified_agent_recalls_messages_and_questions_without_an_answer(
+    talk: Talk, limit: int | None, is_recalled: bool
+) -> None:
+    memory = talk.simulator.core.memory.create("one that failed")
+    talk.memory_id = memory.memory_id
+    turns = [("first", "fine"), ("say ${parameters.model}", None), ("failed too", None), ("then", "done")]
+    for question, answer in turns:
+        talk.simulator.core.memory.add(memory, Message(memory.memory_id, question, answer))
+    limited = {} if limit is None else {"message_history_limit": limit}
+    body = {
+        "input": [{"type": "text", "text": "and this?"}, IMAGE],
+        "parameters": {"memory_id": talk.memory_id, **limited},
+    }
+    if not is_recalled:
+        received = await talk.ask(body)
+        assert "failed too" in received
+        assert "say " not in received
+        return
+    path = f"{ML}/agents/{talk.simulator.agents[talk.agent]}/_execute"  # type: ignore[attr-defined]
+    async with talk.client.post(path, json=body) as response:
+        problems = (await response.json())["error"]["problems"]
+    assert [problem["code"] for problem in problems] == ["MEMORY_NOT_SAFE"]

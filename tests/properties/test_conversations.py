@@ -21,12 +21,11 @@ from gateway.mlcommons.generations import Generation
 from gateway.simulator.core import Executed
 from tests.conftest import examples
 from tests.delivery.cases import CASES
-from tests.delivery.frames import parsed, replaced
 from tests.delivery.simulated_cluster import Sent
 from tests.oracle import Oracle, Outcome, Verdict
 from tests.oracle_rules import readable
 from tests.properties.deployment import Deployment, Upgrade
-from tests.properties.v2 import clean_request, is_native_spelling, readable_messages
+from tests.properties.v2 import clean_request, in_cluster_spelling, readable_messages, seen
 from tests.strategies import hostile_text
 
 VERSIONS = ("2.19.0", "3.4.0", "3.6.0", "3.8.0")
@@ -93,8 +92,7 @@ class Conversation(RuleBasedStateMachine):
     @rule(data=st.data())
     def ask_through_the_gateway(self, data: st.DataObject) -> None:
         self.turns += 1
-        inputs = filter(is_native_spelling, INPUTS) if self.is_v2 else INPUTS
-        body = {"input": data.draw(st.sampled_from(list(inputs)) | HOSTILE), **self._in_memory(self.memory_id)}
+        body = {"input": data.draw(st.sampled_from(INPUTS) | HOSTILE), **self._in_memory(self.memory_id)}
         if self.is_v2:
             self._ask_v2(body)
             return
@@ -121,7 +119,7 @@ class Conversation(RuleBasedStateMachine):
         else:
             found = self._run(asked, self.memory_id)
         event(f"plain {found.status}")
-        assert _seen(found) == _seen(clean)
+        assert seen(found) == seen(clean)
         self._note_memory(found)
 
     @precondition(lambda self: self.can_upgrade and self.made is None and self.upgrades < MOST_UPGRADES)
@@ -202,7 +200,7 @@ class Conversation(RuleBasedStateMachine):
 
     def _ask_v2(self, body: Mapping[str, Any]) -> None:
         provider = self.cluster.profile(self.name).provider
-        request, texts = clean_request(provider, copy.deepcopy(body["input"]))
+        request, texts = clean_request(provider, copy.deepcopy(in_cluster_spelling(body["input"])))
         clean = self._run(request, self._clean_memory())
         sent = self.deployment.send(self.name, body, strict=False)
         if sent.error is not None:
@@ -211,13 +209,8 @@ class Conversation(RuleBasedStateMachine):
             return
         assert sent.executed is not None
         event(f"V2 {sent.executed.status}")
-        assert _seen(sent.executed) == _seen(clean, texts)
+        assert seen(sent.executed) == seen(clean, texts)
         self._note_memory(sent.executed)
-
-
-def _seen(executed: Executed, texts: Mapping[str, str] | None = None) -> tuple[int, list[Any]]:
-    """Status, and what the LLM received. texts: what stands for each word of the request."""
-    return executed.status, [replaced(parsed(body), texts or {}) for body in executed.llm_bodies]
 
 
 def test_conversations() -> None:
