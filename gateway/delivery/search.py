@@ -10,8 +10,8 @@ from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.candidate import Addition, Candidate
 from gateway.delivery.proof import Proved, is_readable_later, prove
 from gateway.delivery.question_placements import merge
-from gateway.delivery.slots import Slot
 from gateway.delivery.remembered import Remembered, notices_of_remembered, remembered_turns
+from gateway.delivery.slots import Slot
 from gateway.delivery.strategies import STRATEGIES
 from gateway.delivery.strategies.text import join_texts, texts_of
 from gateway.delivery.system_text import fold_system, placements
