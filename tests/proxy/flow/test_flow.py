@@ -78,6 +78,26 @@ async def test_tunnel_that_the_cluster_ends_is_ended(start_gateway: StartGateway
         assert await asyncio.wait_for(send_until_closed(gateway.data_port, ask), PATIENCE) == raw
 
 
+async def test_tunnel_that_both_sides_have_ended_is_closed_at_once(start_gateway: StartGateway) -> None:
+    raw = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+    async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_message(reader)
+        writer.write(raw)
+        await reader.read()
+
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
+        writer.write(b"GET /ws HTTP/1.1\r\nHost: c\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        await reader.readexactly(len(raw))
+        [client] = gateway._data._data_port.lifecycle.connections
+        writer.write_eof()
+        assert await reader.read() == b""
+        assert client.transport.is_closing()
+        writer.close()
+
+
 async def test_upgrade_that_is_declined_is_an_answer_like_any_other(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
