@@ -8,7 +8,9 @@ import socket
 
 import pytest
 
+from gateway.app import Gateway
 from gateway.ports import Forward
+from gateway.proxy.client_connection import ClientConnection
 from gateway.upstream.deadlines import NO_DEADLINE
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
@@ -169,23 +171,45 @@ async def test_pipeline_is_answered_in_order_up_to_the_first_fault(start_gateway
 
 
 LATE = {
-    "nothing": (b"", {"head": 0.05}, b"", "408"),
-    "a part of a head": (b"GET / HTTP/1.1\r\nHo", {"head": 0.05}, b"HTTP/1.1 408 ", ""),
-    "a part of a body": (EXECUTE[:-1], {"body": 0.05}, b"HTTP/1.1 408 ", ""),
+    "nothing": (b"", "head", b"", "408"),
+    "a part of a head": (b"GET / HTTP/1.1\r\nHo", "head", b"HTTP/1.1 408 ", ""),
+    "a part of a body": (EXECUTE[:-1], "body", b"HTTP/1.1 408 ", ""),
     "a part of a body that passes": (
-        b"PUT /i HTTP/1.1\r\nHost: c\r\nContent-Length: 9\r\n\r\nabc", {"body": 0.05}, b"HTTP/1.1 408 ", "",
+        b"PUT /i HTTP/1.1\r\nHost: c\r\nContent-Length: 9\r\n\r\nabc", "body", b"HTTP/1.1 408 ", "",
     ),
-    "no second request": (GET, {"keepalive": 0.05}, b"HTTP/1.1 200 OK", "408"),
+    "no second request": (GET, "keepalive", b"HTTP/1.1 200 OK", "408"),
 }  # fmt: skip
+UNLIMITED = {"head": 0, "body": 0, "body_rate": 0, "keepalive": 0}
 
 
-@pytest.mark.parametrize(("raw", "timeouts", "begin", "never"), LATE.values(), ids=LATE.keys())
+async def _waited_for(gateway: Gateway, *, idle: bool) -> ClientConnection:
+    """Wait until the only client has a deadline, between two requests or within one."""
+    connections = gateway._data._data_port.lifecycle.connections
+    async with asyncio.timeout(PATIENCE):
+        while not any(one.deadline != NO_DEADLINE and one.idle == idle for one in connections):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    [client] = connections
+    return client
+
+
+def _expire(gateway: Gateway, client: ClientConnection) -> None:
+    """Let the client's deadline pass, however long it is."""
+    timer = gateway._data._data_port.lifecycle._timer
+    timer.stop()
+    client.deadline = 0.0
+    timer._check()
+
+
+@pytest.mark.parametrize(("raw", "limit", "begin", "never"), LATE.values(), ids=LATE.keys())
 async def test_clients_that_stop_sending_are_not_waited_for(
-    raw: bytes, timeouts: dict[str, float], begin: bytes, never: str, start_gateway: StartGateway
+    raw: bytes, limit: str, begin: bytes, never: str, start_gateway: StartGateway
 ) -> None:
     async with RecordingUpstream() as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"timeouts": timeouts}})
-        came = await asyncio.wait_for(send_until_closed(gateway.data_port, raw), PATIENCE)
+        over = {"listen": {"timeouts": {**UNLIMITED, limit: 1000}}}
+        gateway = await start_gateway(upstream.url, UseCase(), over)
+        answer = asyncio.create_task(send_until_closed(gateway.data_port, raw))
+        _expire(gateway, await _waited_for(gateway, idle=bool(never)))
+        came = await asyncio.wait_for(answer, PATIENCE)
         assert came.startswith(begin)
         assert not never or never.encode() not in came
         assert [one.line for one in upstream.requests] == ([b"GET / HTTP/1.1"] if raw is GET else [])
@@ -193,14 +217,17 @@ async def test_clients_that_stop_sending_are_not_waited_for(
 
 async def test_head_that_trickles_in_is_not_waited_for(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"timeouts": {"head": 0.2}}})
+        over = {"listen": {"timeouts": {**UNLIMITED, "head": 1000}}}
+        gateway = await start_gateway(upstream.url, UseCase(), over)
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
-        with contextlib.suppress(ConnectionError):
-            for byte in b"GET / HTTP/1.1\r\nX-A: " + b"a" * 10_000:
-                writer.write(b"%c" % byte)
-                await asyncio.sleep(0.01)
-                if reader.at_eof() or writer.is_closing() or reader._buffer:  # type: ignore[attr-defined]
-                    break
+        writer.write(b"G")
+        client = await _waited_for(gateway, idle=False)
+        deadline = client.deadline
+        for byte in b"ET / HTTP/1.1\r\nX-A: aaaa":
+            writer.write(b"%c" % byte)
+            await delivered(writer.transport)
+            assert client.deadline == deadline
+        _expire(gateway, client)
         assert (await reader.read(13)) == b"HTTP/1.1 408 "
         writer.close()
 
