@@ -8,11 +8,10 @@ import socket
 
 import pytest
 
-from gateway.app import Gateway
 from gateway.ports import Forward
-from gateway.proxy.client_connection import ClientConnection
 from gateway.upstream.deadlines import NO_DEADLINE
 from tests.conftest import StartGateway
+from tests.faults.deployment import UNLIMITED, expire, waited_for
 from tests.proxy.use_case import UseCase
 from tests.wire import (
     OK,
@@ -179,55 +178,36 @@ LATE = {
     ),
     "no second request": (GET, "keepalive", b"HTTP/1.1 200 OK", "408"),
 }  # fmt: skip
-UNLIMITED = {"head": 0, "body": 0, "body_rate": 0, "keepalive": 0}
-
-
-async def _waited_for(gateway: Gateway, *, idle: bool) -> ClientConnection:
-    """Wait until the only client has a deadline, between two requests or within one."""
-    connections = gateway._data._data_port.lifecycle.connections
-    async with asyncio.timeout(PATIENCE):
-        while not any(one.deadline != NO_DEADLINE and one.idle == idle for one in connections):  # noqa: ASYNC110
-            await asyncio.sleep(0)
-    [client] = connections
-    return client
-
-
-def _expire(gateway: Gateway, client: ClientConnection) -> None:
-    """Let the client's deadline pass, however long it is."""
-    timer = gateway._data._data_port.lifecycle._timer
-    timer.stop()
-    client.deadline = 0.0
-    timer._check()
 
 
 @pytest.mark.parametrize(("raw", "limit", "begin", "never"), LATE.values(), ids=LATE.keys())
-async def test_clients_that_stop_sending_are_not_waited_for(
+async def test_clients_that_stop_sending_are_notwaited_for(
     raw: bytes, limit: str, begin: bytes, never: str, start_gateway: StartGateway
 ) -> None:
     async with RecordingUpstream() as upstream:
         over = {"listen": {"timeouts": {**UNLIMITED, limit: 1000}}}
         gateway = await start_gateway(upstream.url, UseCase(), over)
         answer = asyncio.create_task(send_until_closed(gateway.data_port, raw))
-        _expire(gateway, await _waited_for(gateway, idle=bool(never)))
+        expire(gateway, await waited_for(gateway, idle=bool(never)))
         came = await asyncio.wait_for(answer, PATIENCE)
         assert came.startswith(begin)
         assert not never or never.encode() not in came
         assert [one.line for one in upstream.requests] == ([b"GET / HTTP/1.1"] if raw is GET else [])
 
 
-async def test_head_that_trickles_in_is_not_waited_for(start_gateway: StartGateway) -> None:
+async def test_head_that_trickles_in_is_notwaited_for(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         over = {"listen": {"timeouts": {**UNLIMITED, "head": 1000}}}
         gateway = await start_gateway(upstream.url, UseCase(), over)
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
         writer.write(b"G")
-        client = await _waited_for(gateway, idle=False)
+        client = await waited_for(gateway, idle=False)
         deadline = client.deadline
         for byte in b"ET / HTTP/1.1\r\nX-A: aaaa":
             writer.write(b"%c" % byte)
             await delivered(writer.transport)
             assert client.deadline == deadline
-        _expire(gateway, client)
+        expire(gateway, client)
         assert (await reader.read(13)) == b"HTTP/1.1 408 "
         writer.close()
 
