@@ -15,7 +15,7 @@ class HttpThread:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.005,), daemon=True)
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> Self:

@@ -50,7 +50,7 @@ class ConnectionPort(ReceiverPort, Protocol):
 class ClientConnection(RequestReceiver):
     """A client's connection. stalled: the client does not read its response."""
 
-    __slots__ = ("_closing", "_number", "_peer", "stalled")
+    __slots__ = ("_closing", "_ended", "_number", "_peer", "stalled")
 
     port: ConnectionPort
 
@@ -60,6 +60,7 @@ class ClientConnection(RequestReceiver):
         self.stalled = False
         self._peer: str | None = None
         self._closing: LingeringClose | None = None
+        self._ended = False  # its half of a tunnel
 
     @property
     def number(self) -> int:
@@ -93,7 +94,8 @@ class ClientConnection(RequestReceiver):
 
     def eof_received(self) -> bool:
         """Handle the end of the client's input. It looks like a disconnect, so the current request is dropped."""
-        return self._state is _TUNNEL and self.exchange is not None and self.exchange.client_ended()
+        self._ended = self._state is _TUNNEL and self.exchange is not None and self.exchange.client_ended()
+        return self._ended
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the exchange; the transport is gone."""
@@ -239,4 +241,4 @@ class ClientConnection(RequestReceiver):
         self._held = b""
         self._closing = LingeringClose(self.transport, self.port.timeouts.send)
         if not self.transport.is_closing():
-            self.deadline = self._closing.start(unread)
+            self.deadline = self._closing.start(unread, self._ended)

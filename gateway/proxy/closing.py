@@ -32,8 +32,14 @@ class LingeringClose:
         self._received_at = 0.0
         self._unsent = 0
 
-    def start(self, unread: bool) -> float:
-        """End the output. unread: the client may still be sending."""
+    def start(self, unread: bool, ended: bool) -> float:
+        """End the output. unread: the client may still be sending. ended: it has ended its half of the connection.
+
+        asyncio's loop does not report that end again, so there is nothing to wait for once all has been written.
+        """
+        if ended and not self._transport.get_write_buffer_size():
+            self._transport.close()
+            return NO_DEADLINE
         if self._transport.can_write_eof():
             self._transport.write_eof()
         elif not unread:

@@ -19,6 +19,7 @@ import pytest
 
 from tests.deploy.test_manifests import DOCKERFILE
 from tests.docs.pages import ROOT
+from tests.wire import reserved
 
 TEXT = DOCKERFILE.read_text().replace("\\\n", "")
 UID = 10001
@@ -90,38 +91,30 @@ def test_the_image_holds_only_the_gateway_and_serves_as_another_user_from_a_read
 
     before = _listing(image.venv)
     gateway = str(image.venv / "bin" / "mlc-gateway")
-    port, admin = _free(), _free()
-    environ = image.environ(
-        GATEWAY__LISTEN__DATA_HOST="0.0.0.0",
-        GATEWAY__LISTEN__DATA_PORT=str(port),
-        GATEWAY__LISTEN__ADMIN_PORT=str(admin),
-        GATEWAY__LISTEN__WORKERS="2",
-    )
-    command = image.command(gateway, "serve", "-c", str(ROOT / "config" / "gateway.yaml"))
-    with subprocess.Popen(command, env=environ, cwd=image.home, stderr=subprocess.PIPE) as process:
-        try:
-            _until_it_lives(process, admin)
-            [check] = re.findall(r'CMD \["/venv/bin/python", "-c", "(.*)"\]', TEXT)
-            check = check.replace("9601", str(admin))
-            health = [str(image.venv / "bin" / "python"), "-c", check]
-            proxied = image.environ(http_proxy="http://127.0.0.1:9")  # Docker can set that in every container
-            done = subprocess.run(image.command(*health), env=proxied, capture_output=True, text=True)
-            assert (done.returncode, done.stderr) == (0, "")
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(120)
+    with reserved() as port, reserved() as admin:
+        environ = image.environ(
+            GATEWAY__LISTEN__DATA_HOST="0.0.0.0",
+            GATEWAY__LISTEN__DATA_PORT=str(port),
+            GATEWAY__LISTEN__ADMIN_PORT=str(admin),
+            GATEWAY__LISTEN__WORKERS="2",
+        )
+        command = image.command(gateway, "serve", "-c", str(ROOT / "config" / "gateway.yaml"))
+        with subprocess.Popen(command, env=environ, cwd=image.home, stderr=subprocess.PIPE) as process:
+            try:
+                _until_it_lives(process, admin)
+                [check] = re.findall(r'CMD \["/venv/bin/python", "-c", "(.*)"\]', TEXT)
+                check = check.replace("9601", str(admin))
+                health = [str(image.venv / "bin" / "python"), "-c", check]
+                proxied = image.environ(http_proxy="http://127.0.0.1:9")  # Docker can set that in every container
+                done = subprocess.run(image.command(*health), env=proxied, capture_output=True, text=True)
+                assert (done.returncode, done.stderr) == (0, "")
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait(120)
     assert process.returncode == 0
     assert _listing(image.venv) == before
     gone = subprocess.run(image.command(*health), env=image.environ(), capture_output=True)
     assert gone.returncode == 1
-
-
-def _free() -> int:
-    import socket
-
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _until_it_lives(process: subprocess.Popen[bytes], port: int) -> None:

@@ -13,16 +13,22 @@ from gateway.app import Gateway, build
 from gateway.config.schema import ClientTimeouts
 from gateway.observe.logs import configure
 from gateway.ports import ExecuteCall, Forward
+from gateway.proxy.client_connection import ClientConnection
+from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.outbound import ResponseTimeouts
 from tests.conftest import settings_for
 from tests.faults.upstream import FaultyUpstream, settled
 from tests.proxy.use_case import UseCase
+from tests.wire import PATIENCE
 
 LONG = {"connect": 60, "header": 60, "idle": 60, "execute": 60}
 """Time limits that nothing reaches that works, on a loaded machine, too."""
 
 SHORT = {"connect": 60, "header": 0.2, "idle": 0.2, "execute": 0.2}
 """Time limits, so that what lasts is noticed soon; what works may take longer, so nothing else is asked under them."""
+
+UNLIMITED = {"head": 0, "body": 0, "body_rate": 0, "keepalive": 0}
+"""Of the client's time limits, none: a test sets the one that it lets pass with `expire`."""
 
 
 def sockets() -> set[str]:
@@ -51,6 +57,24 @@ def be_patient(gateway: Gateway) -> None:
     """Take back short time limits of both sides: what is asked from now on has the time it needs."""
     gateway.upstream.timeouts = gateway.upstream.execute_timeouts = ResponseTimeouts(LONG["header"], LONG["idle"])
     gateway._data._data_port.timeouts = ClientTimeouts()
+
+
+async def waited_for(gateway: Gateway, *, idle: bool) -> ClientConnection:
+    """Wait until the only client has a deadline, between two requests (idle) or within one."""
+    connections = gateway._data._data_port.lifecycle.connections
+    async with asyncio.timeout(PATIENCE):
+        while not any(one.deadline != NO_DEADLINE and one.idle == idle for one in connections):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    [client] = connections
+    return client
+
+
+def expire(gateway: Gateway, client: ClientConnection) -> None:
+    """Let the client's deadline pass, however long it is."""
+    timer = gateway._data._data_port.lifecycle._timer
+    timer.stop()
+    client.deadline = 0.0
+    timer._check()
 
 
 def in_flight(gateway: Gateway) -> int:

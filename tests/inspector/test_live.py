@@ -14,13 +14,22 @@ from aiohttp.test_utils import TestServer
 
 from gateway.admin.application import build_application
 from gateway.config.schema import Secret
-from gateway.inspector import access
+from gateway.inspector import access, live
 from gateway.observe.logs import configure
 from tests.inspector import exchanges
 from tests.inspector.in_memory_store import InMemoryRecords
 from tests.inspector.page_server import TOKEN, admin_pages
 
 LIVE = "/inspector/api/live"
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the store be read often."""
+    monkeypatch.setattr(live, "_EARLIEST", 0.01)
+    monkeypatch.setattr(live, "_LATEST", 0.02)
+
+
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 

@@ -16,6 +16,7 @@ from opentelemetry.sdk.resources import Resource
 
 from gateway.config.telemetry import Traces
 from gateway.config.types import Secret
+from gateway.inspector import otlp
 from gateway.inspector.otlp import encode
 from gateway.inspector.spans import ATTRIBUTES, MESSAGES, PROVIDERS, UPSTREAM, make_spans, provider_name
 from gateway.inspector.store import StoreError
@@ -280,7 +281,8 @@ def test_the_encoding_is_that_of_the_sdk() -> None:
     assert request == encode_spans(spans)
 
 
-def test_a_batch_is_sent_again_as_long_as_the_collector_is_busy() -> None:
+def test_a_batch_is_sent_again_as_long_as_the_collector_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp, "_FIRST_WAIT", 0.01)
     with running_collector(status=503) as collector:
         sink = TraceSink(Traces(endpoint=collector.url))
         sink.add([RUN])

@@ -11,6 +11,7 @@ import pytest
 from gateway.ports import Forward
 from gateway.upstream.deadlines import NO_DEADLINE
 from tests.conftest import StartGateway
+from tests.faults.deployment import UNLIMITED, expire, waited_for
 from tests.proxy.use_case import UseCase
 from tests.wire import (
     OK,
@@ -76,6 +77,26 @@ async def test_tunnel_that_the_cluster_ends_is_ended(start_gateway: StartGateway
         gateway = await start_gateway(upstream.url, UseCase())
         ask = b"GET /ws HTTP/1.1\r\nHost: c\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
         assert await asyncio.wait_for(send_until_closed(gateway.data_port, ask), PATIENCE) == raw
+
+
+async def test_tunnel_that_both_sides_have_ended_is_closed_at_once(start_gateway: StartGateway) -> None:
+    raw = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+    async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_message(reader)
+        writer.write(raw)
+        await reader.read()
+
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
+        writer.write(b"GET /ws HTTP/1.1\r\nHost: c\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        await reader.readexactly(len(raw))
+        [client] = gateway._data._data_port.lifecycle.connections
+        writer.write_eof()
+        assert await reader.read() == b""
+        assert client.transport.is_closing()
+        writer.close()
 
 
 async def test_upgrade_that_is_declined_is_an_answer_like_any_other(start_gateway: StartGateway) -> None:
@@ -149,38 +170,44 @@ async def test_pipeline_is_answered_in_order_up_to_the_first_fault(start_gateway
 
 
 LATE = {
-    "nothing": (b"", {"head": 0.05}, b"", "408"),
-    "a part of a head": (b"GET / HTTP/1.1\r\nHo", {"head": 0.05}, b"HTTP/1.1 408 ", ""),
-    "a part of a body": (EXECUTE[:-1], {"body": 0.05}, b"HTTP/1.1 408 ", ""),
+    "nothing": (b"", "head", b"", "408"),
+    "a part of a head": (b"GET / HTTP/1.1\r\nHo", "head", b"HTTP/1.1 408 ", ""),
+    "a part of a body": (EXECUTE[:-1], "body", b"HTTP/1.1 408 ", ""),
     "a part of a body that passes": (
-        b"PUT /i HTTP/1.1\r\nHost: c\r\nContent-Length: 9\r\n\r\nabc", {"body": 0.05}, b"HTTP/1.1 408 ", "",
+        b"PUT /i HTTP/1.1\r\nHost: c\r\nContent-Length: 9\r\n\r\nabc", "body", b"HTTP/1.1 408 ", "",
     ),
-    "no second request": (GET, {"keepalive": 0.05}, b"HTTP/1.1 200 OK", "408"),
+    "no second request": (GET, "keepalive", b"HTTP/1.1 200 OK", "408"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("raw", "timeouts", "begin", "never"), LATE.values(), ids=LATE.keys())
-async def test_clients_that_stop_sending_are_not_waited_for(
-    raw: bytes, timeouts: dict[str, float], begin: bytes, never: str, start_gateway: StartGateway
+@pytest.mark.parametrize(("raw", "limit", "begin", "never"), LATE.values(), ids=LATE.keys())
+async def test_clients_that_stop_sending_are_notwaited_for(
+    raw: bytes, limit: str, begin: bytes, never: str, start_gateway: StartGateway
 ) -> None:
     async with RecordingUpstream() as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"timeouts": timeouts}})
-        came = await asyncio.wait_for(send_until_closed(gateway.data_port, raw), PATIENCE)
+        over = {"listen": {"timeouts": {**UNLIMITED, limit: 1000}}}
+        gateway = await start_gateway(upstream.url, UseCase(), over)
+        answer = asyncio.create_task(send_until_closed(gateway.data_port, raw))
+        expire(gateway, await waited_for(gateway, idle=bool(never)))
+        came = await asyncio.wait_for(answer, PATIENCE)
         assert came.startswith(begin)
         assert not never or never.encode() not in came
         assert [one.line for one in upstream.requests] == ([b"GET / HTTP/1.1"] if raw is GET else [])
 
 
-async def test_head_that_trickles_in_is_not_waited_for(start_gateway: StartGateway) -> None:
+async def test_head_that_trickles_in_is_notwaited_for(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(), {"listen": {"timeouts": {"head": 0.2}}})
+        over = {"listen": {"timeouts": {**UNLIMITED, "head": 1000}}}
+        gateway = await start_gateway(upstream.url, UseCase(), over)
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
-        with contextlib.suppress(ConnectionError):
-            for byte in b"GET / HTTP/1.1\r\nX-A: " + b"a" * 10_000:
-                writer.write(b"%c" % byte)
-                await asyncio.sleep(0.01)
-                if reader.at_eof() or writer.is_closing() or reader._buffer:  # type: ignore[attr-defined]
-                    break
+        writer.write(b"G")
+        client = await waited_for(gateway, idle=False)
+        deadline = client.deadline
+        for byte in b"ET / HTTP/1.1\r\nX-A: aaaa":
+            writer.write(b"%c" % byte)
+            await delivered(writer.transport)
+            assert client.deadline == deadline
+        expire(gateway, client)
         assert (await reader.read(13)) == b"HTTP/1.1 408 "
         writer.close()
 
