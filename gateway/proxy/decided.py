@@ -26,8 +26,6 @@ HELD_ANSWER = 16 * 1024 * 1024
 _AGENT = b"X-MLC-Agent"
 _UNCHANGED = Forward()
 _NOTHING: Mapping[str, str] = {}
-_reporting: set[asyncio.Task[None]] = set()
-"""Tasks that report responses to the use case after their exchanges have ended."""
 
 
 class _HeldResponse:
@@ -223,12 +221,15 @@ class DecidedExchange(Exchange):
         elif copy.is_small:
             self._call(answered, copy.head.status, copy.content())
         else:
-            task = asyncio.get_running_loop().create_task(self._report_large(answered, copy.head.status, copy))
-            _reporting.add(task)
-            task.add_done_callback(_reporting.discard)
+            self._port.lifecycle.run_report(self._report_large(answered, copy.head.status, copy))
 
     async def _report_large(self, answered: Answered, status: int, copy: ResponseCopy) -> None:
-        self._call(answered, status, await READING.run(copy.content))
+        try:
+            content = await READING.run(copy.content)
+        except Exception:
+            self._port.log.internal_error(self)
+            content = b""
+        self._call(answered, status, content)
 
     def _call(self, answered: Answered, status: int, content: bytes) -> None:
         try:
