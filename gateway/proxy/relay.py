@@ -219,8 +219,8 @@ class Relay:
             self.client.transport.write(head.raw + piece)
             self.client.tunnel()
             return
-        self._state = _ANSWER[self._state]
         start, self._chunk, self._keep = relayed_head(head, self.request, self.added_lines(), self.may_keep())
+        self._state = _ANSWER[self._state]
         if self._chunk:
             piece = encode_chunk(piece, complete)
         if len(piece) <= _JOIN:
