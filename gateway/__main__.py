@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-
-from gateway.cli import run
 
 
 def main() -> int:
     """Run the command that the arguments name, and return its exit code."""
     _open_standard_streams()
+    if sys.argv[1:2] == ["serve"]:  # until `gateway.process.on_hang_up`; imports take half a second
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    from gateway.cli import run
+
     return run(sys.argv[1:])
 
 

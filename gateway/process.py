@@ -54,6 +54,12 @@ class StopSignals:
             stop_now()
 
 
+def on_hang_up(function: Callable[[], None]) -> None:
+    """Call `function` on each SIGHUP, and for one that came while the process started, when SIGHUP was blocked."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, function)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+
+
 Load = Callable[[], Settings]
 
 
@@ -71,7 +77,7 @@ async def serve(load: Load, worker: int | None = None) -> None:
     hang_up = asyncio.Event()
     stop = StopSignals(gateway.stop_now if worker is None else None)
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, hang_up.set)
+    on_hang_up(hang_up.set)
     loop.set_exception_handler(lambda _, context: _log_fault(gateway.log, context))
 
     def supervised() -> None:

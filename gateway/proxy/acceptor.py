@@ -13,8 +13,8 @@ BACKLOG = 1024
 """Connections that the kernel queues until they are accepted."""
 
 _MOST_AT_ONCE = 128
-_HANDSHAKE = 1.0
-"""Seconds that `Acceptor.close` waits for TLS handshakes."""
+_PAUSE = 1.0
+"""Seconds until connections are accepted again after the process or the system had no descriptor or memory for one."""
 
 UNIX = "unix:"
 
@@ -64,7 +64,10 @@ def _bind_unix(path: str) -> socket.socket:
 
 
 class Acceptor:
-    """Accepts connections from `sockets`, which it owns."""
+    """Accepts connections from `sockets`, which it owns.
+
+    With TLS it does without the loop's servers: those don't report the handshakes that are under way.
+    """
 
     def __init__(self, sockets: list[socket.socket], factory: Factory, tls: ssl.SSLContext | None) -> None:
         self._sockets = sockets
@@ -84,11 +87,20 @@ class Acceptor:
         loop = asyncio.get_running_loop()
         try:
             for one in self._sockets:
+                if self._tls is not None:
+                    one.listen(BACKLOG)
+                    loop.add_reader(one, self._accept_ready, one)
+                    continue
                 listen = loop.create_unix_server if self._local else loop.create_server
-                self._servers.append(await listen(self._on_accepted, sock=one.dup(), ssl=self._tls, backlog=BACKLOG))
+                self._servers.append(await listen(self._on_accepted, sock=one.dup(), backlog=BACKLOG))
         except OSError:
             await self.close()
             raise
+
+    @property
+    def pending(self) -> int:
+        """Number of connections that are accepted, and not set up yet: their TLS handshake is under way."""
+        return len(self._handshakes)
 
     def _on_accepted(self) -> asyncio.BaseProtocol:
         """Make the protocol for a connection that the loop has accepted, and accept the others that are queued.
@@ -100,15 +112,32 @@ class Acceptor:
         return self._factory()
 
     def _accept(self, most: int) -> None:
-        loop = asyncio.get_running_loop()
         for one in self._sockets:
             with contextlib.suppress(OSError):  # the queue is empty, or the socket never listened
-                for _ in range(most):
-                    connection = one.accept()[0]
-                    connection.setblocking(False)
-                    task = loop.create_task(self._connect(connection))
-                    self._handshakes.add(task)
-                    task.add_done_callback(self._handshakes.discard)
+                self._accept_from(one, most)
+
+    def _accept_ready(self, one: socket.socket) -> None:
+        try:
+            self._accept_from(one, _MOST_AT_ONCE)
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            pass
+        except OSError:  # no descriptor or memory is left
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(one)
+            loop.call_later(_PAUSE, self._resume, one)
+
+    def _resume(self, one: socket.socket) -> None:
+        if one.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(one, self._accept_ready, one)
+
+    def _accept_from(self, one: socket.socket, most: int) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(most):
+            connection = one.accept()[0]
+            connection.setblocking(False)
+            task = loop.create_task(self._connect(connection))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
 
     async def _connect(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):  # a failed handshake concerns only its client
@@ -116,13 +145,19 @@ class Acceptor:
             await loop.connect_accepted_socket(self._factory, connection, ssl=self._tls)
 
     async def close(self) -> None:
-        """Accept the connections that are queued already, and no others."""
+        """Accept the connections that are queued already, and no others. Handshakes continue; see `pending`."""
         for server in self._servers:
             server.close()
         self._accept(BACKLOG)
-        for one in self._sockets:
+        while self._sockets:
+            one = self._sockets.pop()
+            if self._tls is not None:
+                asyncio.get_running_loop().remove_reader(one)
             one.close()
-        if self._handshakes:
-            _, late = await asyncio.wait(self._handshakes, timeout=_HANDSHAKE)
-            for task in late:
-                task.cancel()
+        if self._tls is None and self._handshakes:
+            await asyncio.wait(self._handshakes)
+
+    def cut_handshakes(self) -> None:
+        """Cut the connections whose handshake is not complete."""
+        for task in self._handshakes:
+            task.cancel()

@@ -26,8 +26,6 @@ HELD_ANSWER = 16 * 1024 * 1024
 _AGENT = b"X-MLC-Agent"
 _UNCHANGED = Forward()
 _NOTHING: Mapping[str, str] = {}
-_reporting: set[asyncio.Task[None]] = set()
-"""Tasks that report responses to the use case after their exchanges have ended."""
 
 
 class _HeldResponse:
@@ -83,8 +81,41 @@ class DecidedExchange(Exchange):
             lines += b"%b: %b\r\n" % (_AGENT, quote(self.route.id).encode("ascii"))
         return lines
 
+    def run_task(self, work: Awaitable[None]) -> None:
+        """Run `work` for the exchange, which can't be left without an end."""
+        self._task = asyncio.get_running_loop().create_task(self._guard(work))
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except Exception:
+            self._task = None
+            self._break_off()
+
+    def _break_off(self) -> None:
+        """End the exchange after an exception that nothing else handles: its client would wait for ever."""
+        try:
+            self._fail(self._port.log.internal_error(self))
+        except Exception:  # it has finished, but its response was not sent
+            self._port.log.internal_error(self)
+            self.client.cut()
+
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
-        """See `RequestOwner`: a response is held back until the use case has decided what to do with it."""
+        """See `RequestOwner`."""
+        try:
+            self._take_head(head, piece, complete)
+        except Exception:
+            self._break_off()
+
+    def on_body(self, piece: bytes, complete: bool) -> None:
+        """See `RequestOwner`."""
+        try:
+            self._take_body(piece, complete)
+        except Exception:
+            self._break_off()
+
+    def _take_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
+        """Send on a response, or hold it back until the use case has decided what to do with it."""
         if self._copy is not None:
             self._copy.begin(head, self.outbound.decode)
             self._copy.add(piece, complete)
@@ -102,8 +133,7 @@ class DecidedExchange(Exchange):
             self._held = _HeldResponse(head)
             self._hold(self._held, piece, complete)
 
-    def on_body(self, piece: bytes, complete: bool) -> None:
-        """See `RequestOwner`."""
+    def _take_body(self, piece: bytes, complete: bool) -> None:
         if self._copy is not None:
             self._copy.add(piece, complete)
         if self._held is not None:
@@ -137,7 +167,7 @@ class DecidedExchange(Exchange):
         if finish is None:
             super().on_head(head, piece, complete)
         elif complete:
-            self._task = asyncio.get_running_loop().create_task(self._finish_held(finish, head, piece))
+            self.run_task(self._finish_held(finish, head, piece))
         else:
             try:
                 self._leave_unread()
@@ -160,10 +190,6 @@ class DecidedExchange(Exchange):
             self._task = None
             self.refuse(exc)
             return
-        except Exception:
-            self._task = None
-            self.refuse(self._port.log.internal_error(self))
-            return
         self._task = None
         changed = answer is not None and answer.body != body
         if answer is not None:
@@ -179,8 +205,7 @@ class DecidedExchange(Exchange):
             GatewayError: it must not be sent.
         """
         self._added = self._forward.unread_headers
-        if self._forward.abandoned is not None:
-            self._forward.abandoned()
+        self._give_up()
         if self._forward.unread is not None:
             raise self._forward.unread
 
@@ -193,25 +218,27 @@ class DecidedExchange(Exchange):
             self._relayed.append(shown)
         super().on_body(shown, False)
         if complete:
-            self._task = asyncio.get_running_loop().create_task(self._finish_relayed(finish))
+            self.run_task(self._finish_relayed(finish))
 
     async def _finish_relayed(self, finish: Finish) -> None:
         """Send the end of an event stream once the use case has finished it."""
-        try:
-            answer = await finish(self.status, b"")
-        except Exception:
-            self._task = None
-            self._fail(self._port.log.internal_error(self))
-            return
+        answer = await finish(self.status, b"")
         self._task = None
         last = answer.body if answer is not None else b""
         if self._relayed is not None:
             self._relayed.append(last)
         super().on_body(last, True)
 
-    def _finish(self) -> None:
+    def _give_up(self) -> None:
+        """Report to the use case that it will not be asked to finish the response, or not again."""
         if self._forward.abandoned is not None:
-            self._forward.abandoned()
+            try:
+                self._forward.abandoned()
+            except Exception:
+                self._port.log.internal_error(self)
+
+    def _finish(self) -> None:
+        self._give_up()
         Exchange._finish(self)
         if self._forward.answered is not None:
             self._report(self._forward.answered, self._copy)
@@ -223,12 +250,15 @@ class DecidedExchange(Exchange):
         elif copy.is_small:
             self._call(answered, copy.head.status, copy.content())
         else:
-            task = asyncio.get_running_loop().create_task(self._report_large(answered, copy.head.status, copy))
-            _reporting.add(task)
-            task.add_done_callback(_reporting.discard)
+            self._port.lifecycle.run_report(self._report_large(answered, copy.head.status, copy))
 
     async def _report_large(self, answered: Answered, status: int, copy: ResponseCopy) -> None:
-        self._call(answered, status, await READING.run(copy.content))
+        try:
+            content = await READING.run(copy.content)
+        except Exception:
+            self._port.log.internal_error(self)
+            content = b""
+        self._call(answered, status, content)
 
     def _call(self, answered: Answered, status: int, content: bytes) -> None:
         try:
@@ -248,8 +278,6 @@ class DecidedExchange(Exchange):
             again = retry(head.status, content_coding.response_content(head, piece, self.outbound.decode, RETRY_BODY))
         except GatewayError as exc:
             self.refuse(exc)
-        except Exception:
-            self.refuse(self._port.log.internal_error(self))
         else:
             if again is None:
                 self._release(held, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import time
 from collections.abc import Awaitable
@@ -112,7 +111,7 @@ class Execution(DecidedExchange):
             self._retry = forward.retry is not None
             self._send(forward, raw)
         else:
-            self._task = asyncio.get_running_loop().create_task(self._run_slowly(raw))
+            self.run_task(self._run_slowly(raw))
 
     async def _run_slowly(self, raw: bytes) -> None:
         fields = self.request.fields
@@ -129,9 +128,6 @@ class Execution(DecidedExchange):
             self._task = None
             release_frames(exc)
             self.refuse(exc)
-        except Exception:
-            self._task = None
-            self.refuse(self._port.log.internal_error(self))
         else:
             self._task = None
             if isinstance(decision, Answer):
@@ -155,7 +151,7 @@ class Execution(DecidedExchange):
 
     def follow(self, deciding: Awaitable[Answer]) -> None:
         """See `DecidedExchange`."""
-        self._task = asyncio.get_running_loop().create_task(self._follow(deciding, self._raw))
+        self.run_task(self._follow(deciding, self._raw))
 
     async def _decide(self, raw: bytes, names: CIMultiDict[str]) -> Forward | Answer:
         """Return the use case's decision.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from gateway.config.schema import ClientTimeouts
@@ -39,6 +40,7 @@ class Lifecycle:
         self.running = 0
         self.replaced_by: Any = None
         self._idle: asyncio.Event | None = None  # while `ended` waits
+        self._reports: set[asyncio.Task[None]] = set()
         seconds = (timeouts.head, timeouts.body, timeouts.send, timeouts.keepalive)
         self._timer = DeadlineTimer(self.connections, seconds)
         self._poller = DisconnectPoller(self.connections)
@@ -54,12 +56,20 @@ class Lifecycle:
         if self._idle is not None and not self.running:
             self._idle.set()
 
+    def run_report(self, report: Coroutine[None, None, None]) -> None:
+        """Run what reports a response to the use case after its exchange has finished."""
+        task = asyncio.get_running_loop().create_task(report)
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
+
     async def ended(self) -> None:
-        """Wait until no exchange is running."""
+        """Wait until no exchange is running, and all are reported."""
         self._idle = self._idle or asyncio.Event()
         while self.running:
             self._idle.clear()
             await self._idle.wait()
+        if self._reports:
+            await asyncio.wait(self._reports)  # which `gather` would cancel at the deadline
 
     def hand_over(self, port: object, successor: Lifecycle) -> None:
         """Give all connections to `port`, whose lifecycle is `successor`. Running exchanges finish here."""

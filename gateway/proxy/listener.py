@@ -79,21 +79,21 @@ class DataListener:
         """
         self.drain()
         await self._acceptor.close()
-        lifecycle = self._data_port.lifecycle
-        until = time.monotonic() + self.grace
-        await self._emptied(min(until, until - self.grace + linger))
-        await self._emptied(until, closes_idle=True)
-        lifecycle.stop()
+        await self._empty(linger, time.monotonic() + self.grace)
+        self._acceptor.cut_handshakes()
+        self._data_port.lifecycle.stop()
         await asyncio.sleep(0)
 
-    async def _emptied(self, until: float, *, closes_idle: bool = False) -> None:
+    async def _empty(self, linger: float, until: float) -> None:
         """Wait until no connection is left, at most until `until`.
 
-        closes_idle: close connections that are idle, or become so: the head of a response that began before the drain
-        does not announce the end of its connection.
+        Connections that are idle, or become so, are closed after `linger` seconds, which begin with the end of the TLS
+        handshake: the head of a response that began before the drain does not announce the end of its connection.
         """
-        lifecycle = self._data_port.lifecycle
-        while lifecycle.connections and time.monotonic() < until and not self._stop_now:
-            for connection in [one for one in lifecycle.connections if closes_idle and one.idle]:
-                connection.close()
+        connections = self._data_port.lifecycle.connections
+        closes_at: dict[object, float] = {}
+        while (connections or self._acceptor.pending) and (now := time.monotonic()) < until and not self._stop_now:
+            for connection in list(connections):
+                if now >= closes_at.setdefault(connection, now + linger) and connection.idle:
+                    connection.close()
             await asyncio.sleep(0.005)

@@ -57,9 +57,9 @@ class Relay:
     """
 
     __slots__ = (
-        "_chunk", "_half_open", "_id", "_keep", "_pending", "_pending_size", "_port", "_state", "answer",
-        "answered_at", "arrived", "client", "error", "head", "outbound", "request", "route", "started", "status",
-        "ticket",
+        "_chunk", "_half_open", "_handed_over", "_id", "_keep", "_pending", "_pending_size", "_port", "_state",
+        "answer", "answered_at", "arrived", "client", "error", "head", "outbound", "request", "route", "started",
+        "status", "ticket",
     )  # fmt: skip
 
     trace: TraceContext | None = None
@@ -86,6 +86,7 @@ class Relay:
         self._id = ""
         self._pending: list[bytes] = []
         self._pending_size = 0
+        self._handed_over = 0  # number of pending pieces that `parts` has returned
 
     @property
     def request_id(self) -> str:
@@ -165,7 +166,8 @@ class Relay:
         """See `RequestOwner`: the client's own lines without those that are per hop."""
         pieces: Buffers = ()
         if self._pending:
-            pieces, self._pending = self._pending, []
+            pieces = self._pending.copy()
+            self._handed_over = len(pieces)
         return self.request.fields.lines_for(self._host(authority)), pieces
 
     def _host(self, authority: bytes) -> bytes:
@@ -179,12 +181,15 @@ class Relay:
 
     def on_connection(self) -> None:
         """See `RequestOwner`."""
-        if not self.outbound.complete or self._pending:
+        if self._pending:
+            rest, self._pending = self._pending[self._handed_over :], []
+        else:
+            rest = self._pending
+        if not self.outbound.complete or rest:
             connection = self.outbound.connection
             assert connection is not None
-            for piece in self._pending:
+            for piece in rest:
                 connection.write([piece])
-            self._pending = []
             self.on_writable(not connection.stalled)
 
     def on_writable(self, writable: bool) -> None:
@@ -214,8 +219,8 @@ class Relay:
             self.client.transport.write(head.raw + piece)
             self.client.tunnel()
             return
-        self._state = _ANSWER[self._state]
         start, self._chunk, self._keep = relayed_head(head, self.request, self.added_lines(), self.may_keep())
+        self._state = _ANSWER[self._state]
         if self._chunk:
             piece = encode_chunk(piece, complete)
         if len(piece) <= _JOIN:

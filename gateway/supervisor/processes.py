@@ -27,7 +27,7 @@ from gateway.config.reload import check_reload
 from gateway.config.schema import Settings
 from gateway.config.source import Source
 from gateway.observe.logs import Logger, configure
-from gateway.process import RELOAD, STOP_NOW, StopSignals
+from gateway.process import RELOAD, STOP_NOW, StopSignals, on_hang_up
 from gateway.process import serve as run_gateway
 from gateway.proxy.acceptor import UNIX, bind
 from gateway.supervisor.admin import SupervisorPages
@@ -93,7 +93,7 @@ class Supervisor:
             task.add_done_callback(tasks.discard)
 
         self._stopping = StopSignals(self._stop_now).received
-        loop.add_signal_handler(signal.SIGHUP, reload)
+        on_hang_up(reload)
 
     async def _keep(self, number: int) -> None:
         """Keep worker `number` running until the supervisor stops."""

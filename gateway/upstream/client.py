@@ -170,17 +170,12 @@ class Upstream:
             if self.auth is not None:
                 await self.auth.ready()  # before taking a connection, which could close while it waits
             connection = await self._acquire(outbound, pool)
-            node = connection.pool.node
-            try:
-                lines, pieces = outbound.owner.parts(node.authority)
-                if self.auth is not None:
-                    lines = await self._sign(self.auth, outbound, lines, pieces)
-            except BaseException:
-                connection.pool.end_upload(outbound)
-                connection.pool.give_back(connection)
-                raise
+            lines, pieces = await self._prepare(outbound, connection)
             while connection.transport.is_closing():  # it closed while a large body was hashed
-                connection = await self._acquire(outbound, self._pools[connection.pool.node])
+                node = connection.pool.node
+                connection = await self._acquire(outbound, self._pools[node])
+                if connection.pool.node is not node:  # which has another Host, and so another signature
+                    lines, pieces = await self._prepare(outbound, connection)
         except GatewayError as exc:
             outbound.connecting = None
             outbound.owner.on_failure(exc)
@@ -227,6 +222,18 @@ class Upstream:
             if len(tried) == len(self.nodes.nodes):
                 raise failure
             pool = self._pools[self.nodes.pick(tried)]
+
+    async def _prepare(self, outbound: OutboundRequest, connection: Connection) -> tuple[bytes, Buffers]:
+        """Return what to send on `connection`, which is given back if that fails."""
+        try:
+            lines, pieces = outbound.owner.parts(connection.pool.node.authority)
+            if self.auth is not None:
+                lines = await self._sign(self.auth, outbound, lines, pieces)
+        except BaseException:
+            connection.pool.end_upload(outbound)
+            connection.pool.give_back(connection)
+            raise
+        return lines, pieces
 
     async def _sign(self, auth: Authenticator, outbound: OutboundRequest, lines: bytes, pieces: Buffers) -> bytes:
         fields = [split_field(line) for line in lines[:-4].split(b"\r\n")]

@@ -47,14 +47,14 @@ class RequestOwner(Protocol):
     def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
         """Return what to send: the header lines with the empty line, and the body as far as it has arrived.
 
-        authority: the node's host and port.
+        It is called again for another node if it could not be sent. authority: the node's host and port.
         """
 
     def repeatable(self) -> bool:
         """Return True if the request may be sent again when the connection is lost before any byte of a response."""
 
     def on_connection(self) -> None:
-        """`parts` have been sent; more of the body may follow."""
+        """The last `parts` have been sent; more of the body may follow."""
 
     def on_interim(self, head: ResponseHead) -> None:
         """A 1xx response arrived."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
+import ssl
 from pathlib import Path
 
 import pytest
 import uvloop
 
+from gateway.proxy import acceptor
 from gateway.proxy.acceptor import Acceptor, bind
+from tests.tls.certificates import Pki
 
 
 class Greeter(asyncio.Protocol):
@@ -69,6 +73,40 @@ def test_a_crowd_is_let_in_within_a_few_turns_of_the_loop(run: object) -> None:
         await door.close()
 
     run(story())  # type: ignore[operator]
+
+
+class WithoutDescriptors(socket.socket):
+    """A listening socket, when the process has reached its limit of descriptors for a moment."""
+
+    failed = False
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if not WithoutDescriptors.failed:
+            WithoutDescriptors.failed = True
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_lack_of_descriptors_delays_tls_clients(run: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptor, "_PAUSE", 0.01)
+    WithoutDescriptors.failed = False
+    pki = Pki(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*pki.issue("server", "127.0.0.1"))
+
+    async def connect() -> None:
+        [bound] = await bind("127.0.0.1", 0)
+        door = Acceptor([WithoutDescriptors(fileno=bound.detach())], Greeter, context)
+        await door.open()
+        trusted = ssl.create_default_context(cafile=pki.ca_file)
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port, ssl=trusted)
+        assert await reader.readexactly(2) == b"in"
+        assert WithoutDescriptors.failed
+        writer.close()
+        await door.close()
+
+    run(connect())  # type: ignore[operator]
 
 
 async def test_a_port_is_one_process_own_unless_it_is_shared() -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.lifecycle.load import Tally, client, echo, seen
 from tests.lifecycle.process import PATIENCE, Process, until
 from tests.lifecycle.test_workers import children
-from tests.wire import OK, RecordingUpstream, read_message, send_request
+from tests.tls.certificates import Pki
+from tests.wire import OK, RecordingUpstream, read_message, refuses_connections, send_request
 
 OTHER_SERVERS = [(2, "builtin"), (1, "aiohttp")]
 
@@ -90,6 +95,81 @@ async def test_an_idle_connection_is_closed_and_one_that_takes_too_long_is_cut(t
                 await read_message(stuck)
             idle_writer.close()
             stuck_writer.close()
+
+
+class Handshake:
+    """A TLS client whose handshake goes on step by step, so that it can be half done."""
+
+    def __init__(self, ca_file: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._received, self._to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = ssl.create_default_context(cafile=ca_file)
+        self.tls = context.wrap_bio(self._received, self._to_send, server_hostname="127.0.0.1")
+
+    async def begin(self) -> None:
+        """Send the first message, and wait for the first bytes of the server's."""
+        with suppress(ssl.SSLWantReadError):
+            self.tls.do_handshake()
+        self._writer.write(self._to_send.read())
+        self._received.write(await self._reader.read(65536))
+
+    def close(self) -> None:
+        self._writer.close()
+
+    async def do(self, step: Callable[[], object]) -> object:
+        """Repeat a step of TLS until all that it needs has arrived, and send what it made."""
+        while True:
+            try:
+                return step()
+            except ssl.SSLWantReadError:
+                self._writer.write(self._to_send.read())
+                if not (data := await self._reader.read(65536)):
+                    raise ConnectionResetError from None
+                self._received.write(data)
+            finally:
+                self._writer.write(self._to_send.read())
+
+
+def encrypted(tmp_path: Path, url: str, seconds: float) -> tuple[str, dict[str, Any]]:
+    """The file of the authority, and the settings of a gateway with a certificate of it."""
+    pki = Pki(tmp_path)
+    cert, key = pki.issue("gateway", "127.0.0.1")
+    listen = {"tls": {"cert_file": cert, "key_file": key}, "shutdown_seconds": seconds}
+    return pki.ca_file, {"upstream": {"url": url}, "listen": listen}
+
+
+async def test_a_client_within_its_tls_handshake_is_still_served(tmp_path: Path) -> None:
+    async with RecordingUpstream() as upstream:
+        ca_file, settings = encrypted(tmp_path, upstream.url, PATIENCE)
+        async with Process(tmp_path, settings) as gateway:
+            port, _ = await gateway.ports()
+            clients = []
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                clients.append(Handshake(ca_file, reader, writer))
+                await clients[-1].begin()
+            gateway.signal(signal.SIGTERM)
+            await refuses_connections(port)
+            for client in clients:
+                await client.do(client.tls.do_handshake)
+                client.tls.write(b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
+                answer = await client.do(lambda tls=client.tls: tls.read(65536))
+                assert isinstance(answer, bytes)
+                assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+                assert b"Connection: close\r\n" in answer
+                client.close()
+            assert await gateway.ended() == 0
+
+
+async def test_a_tls_handshake_that_does_not_end_is_cut_after_the_grace_period(tmp_path: Path) -> None:
+    ca_file, settings = encrypted(tmp_path, "http://127.0.0.1:1", 0.1)
+    async with Process(tmp_path, settings) as gateway:
+        port, _ = await gateway.ports()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await Handshake(ca_file, reader, writer).begin()
+        gateway.signal(signal.SIGTERM)
+        assert await gateway.ended() == 0
+        writer.close()
 
 
 DRAIN, SHUTDOWN = {"drain_seconds": 60}, {"shutdown_seconds": 60}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import ssl
 from pathlib import Path
@@ -50,6 +51,25 @@ async def test_the_next_request_is_served_by_the_new_settings_on_open_connection
         ).body == b'{"status":"ready"}'
         assert [event["intent"] for event in await gateway.event("request", 2)] == ["passthrough"] * 2
         writer.close()
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+async def test_a_reload_while_the_process_starts_follows_its_start(tmp_path: Path, workers: int) -> None:
+    async with answering("old") as old, answering("new") as new:
+        gateway = Process(tmp_path, {**upstream(old.url), "listen": {"workers": workers}})
+        settings = gateway.file.read_text()
+        gateway.file.unlink()
+        os.mkfifo(gateway.file)
+        async with gateway:
+            with await asyncio.to_thread(gateway.file.open, "w") as pipe:  # until the process reads its settings
+                gateway.signal(signal.SIGHUP)
+                pipe.write(settings)
+                gateway.file.unlink()
+                gateway.write({**upstream(new.url), "listen": {"workers": workers}})
+            port, _ = await gateway.ports(workers)
+            if workers == 1:  # several may have read the new settings at their start
+                await gateway.event("settings reloaded")
+            assert (await send_request(port, ASK)).body == b"new"
 
 
 async def test_what_is_wrong_or_fixed_leaves_the_old_settings_in_force(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 
 from gateway.ports import Answer, Forward
-from gateway.proxy import execution
+from gateway.proxy import decided, execution
 from tests.conftest import StartGateway
 from tests.proxy.test_finish import COMPRESSED, REQUEST, STREAM, chunked, response
 from tests.proxy.use_case import UseCase
@@ -162,3 +163,30 @@ async def test_a_fault_of_the_use_case_does_not_reach_the_client(start_gateway: 
         gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], answered=fail)))
         for _ in range(2):
             assert (await send_request(gateway.data_port, REQUEST)).line == b"HTTP/1.1 200 OK"
+
+
+async def test_a_gateway_that_stops_waits_for_the_report_of_a_large_response(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, may_read = asyncio.Event(), asyncio.Event()
+
+    class Reading:
+        async def run(self, function: Callable[[], bytes]) -> bytes:
+            began.set()
+            await may_read.wait()
+            return function()
+
+    monkeypatch.setattr(decided, "READING", Reading())
+    listener = Listener()
+    async with RecordingUpstream([response(LARGE)]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], answered=listener.answered)))
+        assert (await send_request(gateway.data_port, REQUEST)).body == LARGE
+        async with asyncio.timeout(PATIENCE):
+            await began.wait()
+            ended = asyncio.create_task(gateway._now.ended())
+            for _ in range(20):  # turns of the loop
+                await asyncio.sleep(0)
+            assert not ended.done()
+            may_read.set()
+            await ended
+    assert listener.calls == [(200, LARGE)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,7 +13,7 @@ from gateway.ports import Answer, Forward
 from gateway.proxy import decided
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
-from tests.wire import PATIENCE, RecordingUpstream, read_message, send_request
+from tests.wire import PATIENCE, RecordingUpstream, read_message, send_request, send_until_closed
 
 REQUEST = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
 STREAM = REQUEST.replace(b"_execute", b"_execute/stream")
@@ -237,3 +238,64 @@ async def test_an_error_in_place_of_a_stream_is_held(start_gateway: StartGateway
         answer = await send_request(gateway.data_port, STREAM)
     assert (answer.line, answer.body) == (b"HTTP/1.1 400 Bad", b"{}")
     assert finisher.seen == [(400, b"{}")]
+
+
+BAD_HEADERS = {"X-Own": "\ud800"}
+"""Can't be sent."""
+
+
+async def _fail(*_: object) -> Answer:
+    raise RuntimeError("fault")
+
+
+def _fail_at_once(*_: object) -> None:
+    raise RuntimeError("fault")
+
+
+FAULTS: dict[str, tuple[Forward, str]] = {
+    "finish": (Forward([b"{}"], finish=_fail), "RuntimeError"),
+    "headers of the finished answer": (
+        Forward([b"{}"], finish=Finisher(Answer(200, BAD_HEADERS, b"{}")).finish),
+        "UnicodeEncodeError",
+    ),
+    "headers of the response": (Forward([b"{}"], BAD_HEADERS), "UnicodeEncodeError"),
+    "headers of an unread response": (
+        Forward([b"{}"], finish=_fail, unread_headers=BAD_HEADERS, abandoned=_fail_at_once),
+        "UnicodeEncodeError",
+    ),
+    "retry": (Forward([b"{}"], retry=_fail_at_once), "RuntimeError"),
+    "answer of a retry": (Forward([b"{}"], retry=lambda *_: Answer(200, BAD_HEADERS, b"")), "UnicodeEncodeError"),
+    "awaited answer of a retry": (Forward([b"{}"], retry=_fail), "RuntimeError"),
+    "body of a retry": (Forward([b"{}"], retry=lambda *_: Forward([7])), "TypeError"),  # type: ignore[list-item]
+    "piece of a stream": (Forward([b"{}"], finish=_fail, relay=_fail_at_once), "RuntimeError"),  # type: ignore[arg-type]
+    "end of a stream": (Forward([b"{}"], finish=_fail, relay=lambda piece: piece), "RuntimeError"),
+    "last piece of a stream": (
+        Forward([b"{}"], finish=Finisher(Answer(200, {}, 7)).finish, relay=lambda piece: piece),  # type: ignore[arg-type]
+        "TypeError",
+    ),
+}
+
+
+@pytest.mark.parametrize(("forward", "kind"), FAULTS.values(), ids=FAULTS.keys())
+async def test_every_fault_ends_the_exchange_and_is_logged(
+    start_gateway: StartGateway,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    forward: Forward,
+    kind: str,
+) -> None:
+    came = response(b"{}", status=b"400 Bad" if forward.retry is not None else b"200 OK")
+    if forward.relay is not None:
+        came = chunked(b"data: 1\n\n", kind=b"text/event-stream")
+    elif forward.unread_headers:
+        monkeypatch.setattr(decided, "HELD_ANSWER", 10)
+        came = response(b"x" * 300_000)
+    async with RecordingUpstream([came]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(forward))
+        close = REQUEST.replace(b"Host: x", b"Host: x\r\nConnection: close")
+        async with asyncio.timeout(PATIENCE):
+            answer = await send_until_closed(gateway.data_port, close)
+        assert not gateway._now.port.lifecycle.running
+    assert answer.startswith(b"HTTP/1.1 500") or not answer.endswith(b"0\r\n\r\n")
+    events = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert any(kind in event["exception"] for event in events if event["event"] == "internal error")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -240,3 +241,36 @@ async def test_a_search_for_a_session_is_answered_though_its_body_would_be_signe
     assert passed.body == b"ok"
     assert [sent.body for sent in upstream.requests] == [b"", other]
     checked(upstream.requests[1])
+
+
+@pytest.mark.parametrize("service", ["es", "aoss"])
+@pytest.mark.parametrize("raw", [b"POST " + EXECUTE.encode(), b"POST /_bulk", b"GET /"])
+async def test_a_request_that_moves_to_another_node_is_signed_for_that_node(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch, service: str, raw: bytes
+) -> None:
+    body = b"" if raw.startswith(b"GET") else b"{}\n"
+    async with RecordingUpstream() as one, RecordingUpstream() as other:
+        over = sigv4(service, nodes=[one.url, other.url], health={"interval": 0})
+        gateway = await start_gateway(one.url, UseCase(), over)
+        auth = gateway.upstream.auth
+        assert auth is not None
+        sign = auth.sign
+        ended: list[RecordingUpstream] = []
+
+        async def end_node(method: bytes, target: bytes, headers: Any, body: Any) -> Any:
+            """Sign, while the node ends for which the request is signed."""
+            if not ended:
+                ended.append(one if (b"Host", f"127.0.0.1:{one.port}".encode()) in headers else other)
+                await ended[0].__aexit__()
+                while gateway.upstream._connections:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            return await sign(method, target, headers, body)
+
+        monkeypatch.setattr(auth, "sign", end_node)
+        head = raw + b" HTTP/1.1\r\nHost: client.example\r\nContent-Length: %d\r\n\r\n" % len(body)
+        assert (await send_request(gateway.data_port, head + body)).line == b"HTTP/1.1 200 OK"
+        [left] = {one.port, other.port} - {ended[0].port}
+        [received] = one.requests + other.requests
+    assert received.values("Host") == [f"127.0.0.1:{left}".encode()]
+    assert received.body == body
+    checked(received, service)
