@@ -128,6 +128,15 @@ def test_old_lines_go(tmp_path: Path) -> None:
     store.close()
 
 
+def test_lines_of_the_future_keep_no_older_ones(tmp_path: Path) -> None:
+    store = SqliteStore(SqliteExchanges(str(tmp_path / "ahead"), seconds=100.0), lambda: NOW + 150)
+    for id, offset in ((1, NOW + 1e9), (11, NOW), (21, NOW + 120), (31, NOW + 1e9)):
+        store.add_with_lines([], replace(lines(id, line(0), line(1)), offset=offset))
+    store.trim()
+    assert ids(store.rows(Filter())) == [f"{id:016x}" for id in (32, 31, 22, 21)]
+    store.close()
+
+
 def test_lines_with_a_surrogate_are_stored_as_records(store: SqliteStore) -> None:
     bad = replace(lines(77, line(1), line(2)), requests=(REQUESTS[0], replace(REQUESTS[1], headers=(("A", "\ud800"),))))
     store.add_with_lines(numbered(6), bad)
