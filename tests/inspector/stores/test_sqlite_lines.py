@@ -34,7 +34,9 @@ def lines(id: int, *each: Line) -> Lines:
 
 
 FIRST = lines(2**61, line(0), line(2, 404, "192.0.2.2"), line(3, 0, target="/b/_search?q=1"))
-SECOND = lines(5, *(line(place, (200, 503, 301)[place % 3], target=f"/c/{place}") for place in range(10)))
+SECOND = replace(
+    lines(5, *(line(place, (200, 503, 301)[place % 3], target=f"/c/{place}") for place in range(10))), scheme="https"
+)
 RECORDS = numbered(1, 4)
 ALL = [*FIRST.among(RECORDS), *SECOND.among(()), *numbered(5)]
 
