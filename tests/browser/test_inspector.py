@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import OpenPage
 from tests.inspector import exchanges
@@ -265,6 +266,57 @@ def test_ten_thousand_rows_scroll_with_few_in_the_document(open_page: OpenPage, 
     assert 0 < measured["most"] <= 500
     expect(page.locator("#count")).to_have_text("10,000 shown")
     expect(page.locator(f"{ROW}[aria-rowindex='10001']")).to_be_visible()
+
+
+def test_rows_that_came_while_older_ones_were_read_leave_no_gap(open_page: OpenPage, records: InMemoryRecords) -> None:
+    """The list has its most rows after the new ones, so that the oldest are left out, before the older ones arrive."""
+    held: list[Route] = []
+    records.add([exchanges.passed(number, time.time()) for number in range(350)])
+    page = open_page("/inspector/login")
+    page.route("**/static/list.js", _with_most_rows(300))
+    page.route("**/api/exchanges?*before=*", lambda route: held.append(route))
+    with page.expect_request("**/api/exchanges?*before=*"):
+        page.goto(page.url.replace("login", ""))
+        expect(page.get_by_role("status")).to_have_text("Live")
+        page.evaluate("document.getElementById('rows').scrollTop = 1e6")
+    records.add([exchanges.passed(number, time.time()) for number in range(350, 500)])
+    expect(page.locator("#count")).to_have_text("300+ shown")
+    with page.expect_request_finished():
+        held[0].continue_()
+    assert _all_ids(page) == [f"passed-{number}" for number in range(499, 199, -1)]
+    expect(page.locator("#count")).to_have_text("300+ shown")
+
+
+def _with_most_rows(most: int) -> Callable[[Route], None]:
+    """Return what sends the page's script with another limit."""
+
+    def send(route: Route) -> None:
+        answer = route.fetch()
+        script, changed = re.subn(r"const MOST = \d+;", f"const MOST = {most};", answer.text())
+        assert changed == 1
+        route.fulfill(response=answer, body=script)
+
+    return send
+
+
+def _all_ids(page: Page) -> list[str]:
+    """Return the ids of all rows of the list, from the first to the last."""
+    found: list[str] = page.evaluate(
+        """async () => {
+            const rows = document.getElementById("rows");
+            const found = new Map();
+            const frame = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+            for (let top = 0; top < rows.scrollHeight; top += 300) {
+                rows.scrollTop = top;
+                await frame();
+                for (const row of rows.querySelectorAll("[role=row]:not([hidden])")) {
+                    found.set(Number(row.getAttribute("aria-rowindex")), row.querySelector("a").href.split("/").pop());
+                }
+            }
+            return [...found].sort((one, other) => one[0] - other[0]).map((each) => each[1]);
+        }"""
+    )
+    return found
 
 
 def test_the_keyboard_is_enough(open_page: OpenPage, records: InMemoryRecords) -> None:

@@ -131,11 +131,13 @@ async function loadOlder() {
   if (loading || next === null || rows.length >= MOST) return;
   const control = new AbortController();
   loading = control;
+  const before = next;
   const query = filterQuery();
   query.set("limit", PAGE);
-  query.set("before", next);
+  query.set("before", before);
   try {
     const page = await fetchJson(`/inspector/api/exchanges?${query}`, { signal: control.signal });
+    if (next !== before) return; // `add` has cut the rows meanwhile
     rows.push(...page.rows);
     next = page.next;
     showCount();
