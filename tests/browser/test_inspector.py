@@ -106,6 +106,18 @@ def test_an_answer_that_is_not_whole_is_not_shown(open_page: OpenPage, records: 
     expect(page.locator(ROW)).to_have_count(8)
 
 
+def test_a_list_that_could_not_be_read_is_read_again(open_page: OpenPage, records: InMemoryRecords) -> None:
+    keep(records, 8)
+    page = open_page("/inspector/login")
+    page.route("**/api/exchanges?*", lambda route: route.fulfill(body='{"rows": ['))
+    page.goto(page.url.replace("login", ""))
+    expect(page.get_by_role("status")).to_have_text("Not live, trying again…")
+    page.unroute("**/api/exchanges?*")
+    expect(page.get_by_role("status")).to_have_text("Live")
+    expect(page.locator(ROW)).to_have_count(8)
+    expect(page.locator("#problem")).to_be_hidden()
+
+
 def test_clear_asks_first(open_page: OpenPage, records: InMemoryRecords) -> None:
     keep(records, 8)
     page = open_page()
@@ -360,6 +372,7 @@ def test_a_filter_that_can_not_be_used_is_marked(open_page: OpenPage, records: I
     field.press("Enter")
     expect(field).to_have_attribute("aria-invalid", "true")
     expect(page.get_by_text("this is not a status, a class such as 4xx, or error")).to_be_visible()
+    expect(page.get_by_role("status")).to_have_text("Not live")
     expect(page.locator(ROW)).to_have_count(8)
 
 
