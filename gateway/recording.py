@@ -49,6 +49,7 @@ class Recording:
                 self._read_usage,
                 bodies=inspector.enabled or traces.messages,
                 traced_only=not others,
+                scheme="https" if settings.listen.tls.cert_file else "http",
             )
         self.store = open_store(inspector)
 

@@ -96,7 +96,7 @@ def _url(record: ExchangeRecord) -> str:
     if not record.target.startswith("/"):
         return record.target
     host = next((value for name, value in record.request.headers if name.lower() == "host"), "") or _UNKNOWN_HOST
-    return f"http://{host}{record.target}"
+    return f"{record.scheme}://{host}{record.target}"
 
 
 def _response(status: int, answer: HttpMessage) -> dict[str, Any]:

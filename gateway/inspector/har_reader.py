@@ -83,6 +83,7 @@ def _foreign(entry: dict[str, Any], sent: HttpMessage, got: HttpMessage, place: 
         user_agent=next((value for name, value in sent.headers if name.lower() == "user-agent"), ""),
         request=sent,
         response=got,
+        scheme="https" if parts.scheme == "https" else "http",
     )
 
 

@@ -9,18 +9,20 @@ from gateway.http1.request_heads import Fields
 from gateway.http1.response_heads import ResponseHead
 from gateway.inspector.heads import HeadMaker
 from gateway.inspector.lines import Line, LineRequest, LineResponse, Lines
+from gateway.observe.record import Scheme
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
 from gateway.proxy.capture import Passed
 
 
 class LineMaker:
-    """Makes lines. worker: the process."""
+    """Makes lines. worker: the process. scheme: of the data port."""
 
-    def __init__(self, redactor: Redactor, heads: HeadMaker, worker: int) -> None:
+    def __init__(self, redactor: Redactor, heads: HeadMaker, worker: int, scheme: Scheme) -> None:
         self._redactor = redactor
         self._heads = heads
         self._worker = worker
+        self._scheme = scheme
 
     def make(self, passed: Iterable[tuple[Passed, int]], offset: float) -> Lines:
         """Return the lines of requests, given with their places.
@@ -42,7 +44,8 @@ class LineMaker:
                 path = target.decode("utf-8", "replace")
             times, heads = (started, answered_at, ended), (request_at, response_at)
             lines.append((*times, status, connection, client, method.decode("ascii"), minor, path, *heads, place))
-        return Lines(getrandbits(62), offset, self._worker, tables.request_heads, tables.response_heads, lines)
+        heads_made = tables.request_heads, tables.response_heads
+        return Lines(getrandbits(62), offset, self._worker, *heads_made, lines, self._scheme)
 
 
 class _Tables:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gateway.observe.record import Body, ExchangeRecord, HttpMessage
+from gateway.observe.record import Body, ExchangeRecord, HttpMessage, Scheme
 from gateway.proxy.routes import Intent
 
 Line = tuple[float, float, float, int, int, str, str, int, str, int, int, int]
@@ -39,7 +39,7 @@ class Lines(Struct, frozen=True, array_like=True):
     """Requests that passed, in their order.
 
     id: of the first, as a number of 62 bits; that of each other one is greater by one. offset: seconds from the lines'
-    times to the time since the epoch. worker: see `ExchangeRecord`.
+    times to the time since the epoch. worker, scheme: see `ExchangeRecord`.
     """
 
     id: int
@@ -48,6 +48,7 @@ class Lines(Struct, frozen=True, array_like=True):
     requests: Sequence[LineRequest]
     responses: Sequence[LineResponse]
     lines: Sequence[Line]
+    scheme: Scheme = "http"
 
     def record(self, index: int) -> ExchangeRecord:
         """Return the record of a line."""
@@ -71,6 +72,7 @@ class Lines(Struct, frozen=True, array_like=True):
             request=_message(request),
             response=None if response is None else _message(response),
             protocol="HTTP/1.1" if minor else "HTTP/1.0",
+            scheme=self.scheme,
         )
 
     def among(self, records: Sequence[ExchangeRecord]) -> list[ExchangeRecord]:

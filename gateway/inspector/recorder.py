@@ -19,7 +19,7 @@ from gateway.inspector.records import ReadUsage, RecordMaker
 from gateway.inspector.store import LineSink, RecordSink, StoreError
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.observe.record import ExchangeRecord
+from gateway.observe.record import ExchangeRecord, Scheme
 from gateway.observe.redact import describe_exception
 from gateway.proxy.capture import Captured, Passed
 
@@ -45,7 +45,7 @@ class Recorder:
     """Implements `gateway.proxy.capture.Capture`.
 
     open_sinks: called in a thread; the recorder closes the sinks. bodies: of runs, are recorded. traced_only: see
-    `Capture`.
+    `Capture`. scheme: of the data port.
 
     Raises:
         ConfigError: a path or an expression of the settings can't be used.
@@ -61,6 +61,7 @@ class Recorder:
         clock: Callable[[], float] = time.monotonic,
         bodies: bool = True,
         traced_only: bool = False,
+        scheme: Scheme = "http",
     ) -> None:
         self.settings = settings
         self.passthrough = settings.passthrough != "none"
@@ -73,7 +74,7 @@ class Recorder:
         self._metrics = metrics
         self._clock = clock
         keep = self._keep if settings.media == "keep" else None
-        self._maker = RecordMaker(settings, os.getpid(), keep, read_usage, bodies)
+        self._maker = RecordMaker(settings, os.getpid(), keep, read_usage, bodies, scheme)
         self._queue: deque[tuple[Captured, int] | Passed] = deque()
         self._taken = self._done = 0  # bytes; each is written by one thread only
         self._many, self._large = min(_MANY, settings.queue // 2), min(_LARGE, settings.queue_bytes // 2)

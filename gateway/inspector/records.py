@@ -27,6 +27,7 @@ from gateway.observe.record import (
     HttpMessage,
     RecordedError,
     RecordedProblem,
+    Scheme,
     Step,
     Usage,
 )
@@ -49,7 +50,7 @@ class RecordMaker:
     """Makes records.
 
     worker: the process. keep: keeps the bytes of media; None if they are not kept. bodies: of runs, are recorded.
-    lines: makes those of requests that passed.
+    scheme: of the data port. lines: makes those of requests that passed.
 
     Raises:
         ConfigError: a path or an expression of the settings can't be used.
@@ -62,7 +63,9 @@ class RecordMaker:
         keep: Keep | None = None,
         read_usage: ReadUsage | None = None,
         bodies: bool = True,
+        scheme: Scheme = "http",
     ) -> None:
+        self._scheme = scheme
         self._records_bodies = bodies
         self._redactor = make_redactor(settings)
         self._bodies = BodyMaker(self._redactor, keep)
@@ -70,7 +73,7 @@ class RecordMaker:
         self._second = self._rendered = 0
         self._read_usage = read_usage
         self._heads = HeadMaker(self._redactor)
-        self.lines = LineMaker(self._redactor, self._heads, worker)
+        self.lines = LineMaker(self._redactor, self._heads, worker, scheme)
         self._templates: Recent[Delivery] = Recent(256)
         """Deliveries by `id`, whose bodies are plain if the client's is."""
 
@@ -140,6 +143,7 @@ class RecordMaker:
             self._guardrails(bodies, found) if bodies is not None and bodies.guardrails else (),
             trace,
             "HTTP/1.1" if captured.request.minor else "HTTP/1.0",
+            self._scheme,
         )
 
     def _render(self, captured: Captured, bodies: Bodies, sent: Body, found: Secrets) -> str:

@@ -109,7 +109,8 @@ def stable(value):
 
 def _base(record: ExchangeRecord) -> str:
     host = next((value for name, value in record.request.headers if name.lower() == "host"), "")
-    return f"http://{host}" if re.fullmatch(r"[\w.\-:\[\]]+", host, re.ASCII) else "http://127.0.0.1:9200"
+    is_host = re.fullmatch(r"[\w.\-:\[\]]+", host, re.ASCII)
+    return f"{record.scheme}://{host if is_host else '127.0.0.1:9200'}"
 
 
 def _comments(request: Repeatable) -> list[str]:

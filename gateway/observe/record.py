@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+Scheme = Literal["http", "https"]
+
 
 class Body(Struct, frozen=True, omit_defaults=True, gc=False):
     """A body. size: its bytes as they were sent, in its content coding.
@@ -111,7 +113,7 @@ class ExchangeRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     rendered: the first LLM call's body as planned, as JSON text; "" if it is not known.
     response: what the cluster sent. answered: what the client got, None if that was the same.
     conversation: the memory or session id. trace_id: 32 hexadecimal digits of the W3C trace, "" without one. trace: for
-    runs of agents, if traces are on. protocol: of the request.
+    runs of agents, if traces are on. protocol: of the request. scheme: https if the client's connection was TLS.
     """
 
     id: str
@@ -141,3 +143,4 @@ class ExchangeRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     guardrails: tuple[dict[str, Any], ...] = ()
     trace: TraceContext | None = None
     protocol: str = "HTTP/1.1"
+    scheme: Scheme = "http"

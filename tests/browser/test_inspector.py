@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import OpenPage
 from tests.inspector import exchanges
@@ -103,6 +104,18 @@ def test_an_answer_that_is_not_whole_is_not_shown(open_page: OpenPage, records: 
     page.get_by_label("Path", exact=True).fill("_execute")
     expect(page.get_by_role("alert")).to_have_text("The gateway's answer is not whole.")
     expect(page.locator(ROW)).to_have_count(8)
+
+
+def test_a_list_that_could_not_be_read_is_read_again(open_page: OpenPage, records: InMemoryRecords) -> None:
+    keep(records, 8)
+    page = open_page("/inspector/login")
+    page.route("**/api/exchanges?*", lambda route: route.fulfill(body='{"rows": ['))
+    page.goto(page.url.replace("login", ""))
+    expect(page.get_by_role("status")).to_have_text("Not live, trying again…")
+    page.unroute("**/api/exchanges?*")
+    expect(page.get_by_role("status")).to_have_text("Live")
+    expect(page.locator(ROW)).to_have_count(8)
+    expect(page.locator("#problem")).to_be_hidden()
 
 
 def test_clear_asks_first(open_page: OpenPage, records: InMemoryRecords) -> None:
@@ -267,6 +280,57 @@ def test_ten_thousand_rows_scroll_with_few_in_the_document(open_page: OpenPage, 
     expect(page.locator(f"{ROW}[aria-rowindex='10001']")).to_be_visible()
 
 
+def test_rows_that_came_while_older_ones_were_read_leave_no_gap(open_page: OpenPage, records: InMemoryRecords) -> None:
+    """The list has its most rows after the new ones, so that the oldest are left out, before the older ones arrive."""
+    held: list[Route] = []
+    records.add([exchanges.passed(number, time.time()) for number in range(350)])
+    page = open_page("/inspector/login")
+    page.route("**/static/list.js", _with_most_rows(300))
+    page.route("**/api/exchanges?*before=*", lambda route: held.append(route))
+    with page.expect_request("**/api/exchanges?*before=*"):
+        page.goto(page.url.replace("login", ""))
+        expect(page.get_by_role("status")).to_have_text("Live")
+        page.evaluate("document.getElementById('rows').scrollTop = 1e6")
+    records.add([exchanges.passed(number, time.time()) for number in range(350, 500)])
+    expect(page.locator("#count")).to_have_text("300+ shown")
+    with page.expect_request_finished():
+        held[0].continue_()
+    assert _all_ids(page) == [f"passed-{number}" for number in range(499, 199, -1)]
+    expect(page.locator("#count")).to_have_text("300+ shown")
+
+
+def _with_most_rows(most: int) -> Callable[[Route], None]:
+    """Return what sends the page's script with another limit."""
+
+    def send(route: Route) -> None:
+        answer = route.fetch()
+        script, changed = re.subn(r"const MOST = \d+;", f"const MOST = {most};", answer.text())
+        assert changed == 1
+        route.fulfill(response=answer, body=script)
+
+    return send
+
+
+def _all_ids(page: Page) -> list[str]:
+    """Return the ids of all rows of the list, from the first to the last."""
+    found: list[str] = page.evaluate(
+        """async () => {
+            const rows = document.getElementById("rows");
+            const found = new Map();
+            const frame = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+            for (let top = 0; top < rows.scrollHeight; top += 300) {
+                rows.scrollTop = top;
+                await frame();
+                for (const row of rows.querySelectorAll("[role=row]:not([hidden])")) {
+                    found.set(Number(row.getAttribute("aria-rowindex")), row.querySelector("a").href.split("/").pop());
+                }
+            }
+            return [...found].sort((one, other) => one[0] - other[0]).map((each) => each[1]);
+        }"""
+    )
+    return found
+
+
 def test_the_keyboard_is_enough(open_page: OpenPage, records: InMemoryRecords) -> None:
     keep(records, 300)
     page = open_page()
@@ -308,6 +372,7 @@ def test_a_filter_that_can_not_be_used_is_marked(open_page: OpenPage, records: I
     field.press("Enter")
     expect(field).to_have_attribute("aria-invalid", "true")
     expect(page.get_by_text("this is not a status, a class such as 4xx, or error")).to_be_visible()
+    expect(page.get_by_role("status")).to_have_text("Not live")
     expect(page.locator(ROW)).to_have_count(8)
 
 

@@ -59,6 +59,7 @@ _records = st.builds(
     response=st.none() | _messages,
     answered=st.none() | _messages,
     guardrails=st.just(({"name": "g"},)),
+    scheme=st.sampled_from(["http", "https"]),
 )
 
 
@@ -79,6 +80,11 @@ def test_the_file_follows_the_format(exchange: ExchangeRecord) -> None:
     assert {name for name in entry if not name.startswith("_")} == {
         "startedDateTime", "time", "request", "response", "cache", "timings", "connection",
     }  # fmt: skip
+
+
+def test_the_url_has_the_scheme_of_the_data_port() -> None:
+    assert entry_of(record(target="/a"))["request"]["url"] == "http://127.0.0.1:9200/a"
+    assert entry_of(record(target="/a", scheme="https"))["request"]["url"] == "https://127.0.0.1:9200/a"
 
 
 @pytest.mark.parametrize("target", ["//[x/y?q=1", "/a]?q=1#f?r=2", "//host?q=1"])
@@ -141,6 +147,8 @@ def test_entries_of_other_programs_are_read() -> None:
     assert first.response is not None
     assert first.response.body == Body(2, "e30=", "base64")
     assert first.connection == second.connection != 0
+    [secured] = read_har(_file(_foreign(request={"method": "GET", "url": "https://es/"})))
+    assert (first.scheme, secured.scheme) == ("http", "https")
 
 
 @pytest.mark.parametrize(

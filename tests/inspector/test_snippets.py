@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,12 @@ def test_curl_does_not_wait_for_the_body_of_an_answer_to_head() -> None:
         as_curl(get("/index", method="HEAD"), medium)
         == "curl --globoff --path-as-is --head http://127.0.0.1:9200/index\n"
     )
+
+
+@pytest.mark.parametrize("write", [as_curl, as_python, as_pytest])
+def test_what_came_over_tls_is_sent_over_tls(write: Callable[[ExchangeRecord, Any], str]) -> None:
+    assert "https://127.0.0.1:9200" in write(_sending(Body(), scheme="https"), medium)
+    assert "https://127.0.0.1:9200" in write(record(request=HttpMessage(), scheme="https"), medium)
 
 
 def test_a_header_name_can_not_run_commands() -> None:

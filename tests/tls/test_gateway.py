@@ -17,6 +17,7 @@ from gateway.upstream.health import Prober
 from gateway.upstream.nodes import NodeSet
 from gateway.upstream.tls import to_cluster
 from tests.conftest import StartGateway, settings_for
+from tests.inspector.sinks import MemorySink
 from tests.proxy.use_case import UseCase
 from tests.tls.certificates import Pki
 from tests.wire import PATIENCE, Parsed, RecordingUpstream, read_message, send_request
@@ -34,10 +35,13 @@ async def secured(upstream: RecordingUpstream, pki: Pki, name: str = HOST) -> As
         yield f"https://{HOST}:{server.sockets[0].getsockname()[1]}"
 
 
-async def ask(port: int, context: ssl.SSLContext) -> Parsed:
+GET = b"GET /a%2fb?x HTTP/1.1\r\nHost: c\r\n\r\n"
+
+
+async def ask(port: int, context: ssl.SSLContext, request: bytes = GET) -> Parsed:
     reader, writer = await asyncio.open_connection(HOST, port, ssl=context)
     try:
-        writer.write(b"GET /a%2fb?x HTTP/1.1\r\nHost: c\r\n\r\n")
+        writer.write(request)
         return await read_message(reader)
     finally:
         writer.transport.abort()
@@ -61,6 +65,23 @@ async def test_both_sides_show_and_check_certificates(start_gateway: StartGatewa
         with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
             await ask(gateway.data_port, ssl.create_default_context(cafile=pki.ca_file))
         assert len(upstream.requests) == 1
+
+
+async def test_exchanges_are_recorded_with_the_scheme_of_the_client(start_gateway: StartGateway, pki: Pki) -> None:
+    cert, key = pki.issue("gateway", HOST)
+    over = {"listen": {"tls": {"cert_file": cert, "key_file": key}}, "inspector": {"enabled": True}}
+    context = ssl.create_default_context(cafile=pki.ca_file)
+    execute = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\n{}"
+    sink = MemorySink()
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), over, sinks=sink)
+        await ask(gateway.data_port, context)
+        await ask(gateway.data_port, context, execute)
+        records = await sink.wait_for(2)
+    assert sorted((record.intent, record.scheme) for record in records) == [
+        ("execute", "https"),
+        ("passthrough", "https"),
+    ]
 
 
 @pytest.mark.parametrize("wrong", ["authority", "name", "no certificate"])

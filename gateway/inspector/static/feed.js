@@ -1,15 +1,12 @@
 // New exchanges as they come: server-sent events, opened again with growing pauses after a failure.
 
 import { fetchJson } from "./dom.js";
-
-const SHORTEST = 1000;
-const LONGEST = 15000;
+import { Retry } from "./retry.js";
 
 /** Calls `rows(list)`, `state(text, isGood)` and `problem(text)`. */
 export class Feed {
   #source = null;
-  #timer = 0;
-  #pause = SHORTEST;
+  #retry = new Retry();
   #after = 0;
   #query = "";
   #listeners;
@@ -27,7 +24,7 @@ export class Feed {
   }
 
   close() {
-    clearTimeout(this.#timer);
+    this.#retry.cancel();
     this.#source?.close();
     this.#source = null;
   }
@@ -52,8 +49,7 @@ export class Feed {
       if (source.readyState === EventSource.CLOSED) this.#explain();
       this.close();
       this.#listeners.state("Connection lost, trying again…", false);
-      this.#timer = setTimeout(() => this.#connect(), this.#pause);
-      this.#pause = Math.min(this.#pause * 2, LONGEST);
+      this.#retry.later(() => this.#connect());
     });
   }
 
@@ -63,7 +59,7 @@ export class Feed {
   }
 
   #good() {
-    this.#pause = SHORTEST;
+    this.#retry.reset();
     this.#listeners.problem("");
     this.#listeners.state("Live", true);
   }

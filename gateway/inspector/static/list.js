@@ -3,6 +3,7 @@
 import { fetchJson, find, make, post } from "./dom.js";
 import { Feed } from "./feed.js";
 import { count, duration, time, tokens } from "./format.js";
+import { Retry } from "./retry.js";
 import { WindowedList } from "./window.js";
 
 const PAGE = 200;
@@ -22,6 +23,7 @@ let selected = new URLSearchParams(location.search).get("selected") || "";
 let paused = find("pause").getAttribute("aria-pressed") === "true";
 
 const list = new WindowedList(scroller, find("sizer"), createRow, drawRow);
+const retry = new Retry();
 const feed = new Feed({ rows: receive, state: showState, problem: showProblem });
 
 function createRow() {
@@ -99,6 +101,7 @@ async function load() {
   loading?.abort();
   const control = new AbortController();
   loading = control;
+  retry.cancel();
   feed.close();
   const query = filterQuery();
   find("har").href = `/inspector/export.har?${query}`;
@@ -106,6 +109,7 @@ async function load() {
   query.set("limit", PAGE);
   try {
     const page = await fetchJson(`/inspector/api/exchanges?${query}`, { signal: control.signal });
+    retry.reset();
     showFaults([]);
     showProblem("");
     rows = page.rows;
@@ -120,8 +124,13 @@ async function load() {
   } catch (error) {
     if (error.name === "AbortError") return;
     showFaults(error.problems || []);
-    if (!error.problems?.length) showProblem(error.message);
-    showState("Not live", false);
+    if (error.problems?.length) {
+      showState("Not live", false);
+    } else {
+      showProblem(error.message);
+      showState("Not live, trying again…", false);
+      retry.later(load);
+    }
   } finally {
     if (loading === control) loading = null;
   }
@@ -131,11 +140,13 @@ async function loadOlder() {
   if (loading || next === null || rows.length >= MOST) return;
   const control = new AbortController();
   loading = control;
+  const before = next;
   const query = filterQuery();
   query.set("limit", PAGE);
-  query.set("before", next);
+  query.set("before", before);
   try {
     const page = await fetchJson(`/inspector/api/exchanges?${query}`, { signal: control.signal });
+    if (next !== before) return; // `add` has cut the rows meanwhile
     rows.push(...page.rows);
     next = page.next;
     showCount();

@@ -8,7 +8,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gateway.observe.record import Body, Delivery, ExchangeRecord, HttpMessage, RecordedError, Step, TraceContext, Usage
+from gateway.observe.record import (
+    Body,
+    Delivery,
+    ExchangeRecord,
+    HttpMessage,
+    RecordedError,
+    Scheme,
+    Step,
+    TraceContext,
+    Usage,
+)
 
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -49,6 +59,7 @@ class _Head(Struct, frozen=True, array_like=True, gc=False):
     trace: TraceContext | None
     protocol: str
     sizes: tuple[int, int | None, int | None, int | None]
+    scheme: Scheme = "http"
 
 
 _HEAD = msgspec.msgpack.Decoder(_Head)
@@ -107,6 +118,7 @@ def encode(record: ExchangeRecord) -> tuple[bytes, bytes]:
             None if response is None else response.body.size,
             None if answered is None else answered.body.size,
         ),
+        record.scheme,
     )
     content = Content(request, forwarded, record.rendered, response, answered, record.steps, record.guardrails)
     return _ENCODER.encode(head), _ENCODER.encode(content)

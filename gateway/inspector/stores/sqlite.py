@@ -214,7 +214,7 @@ class SqliteStore:
         with self._writer.use() as connection:
             if seconds:
                 before = now - seconds
-                retention.delete_before(connection, self._files, before)
+                retention.delete_before(connection, self._files, before, now)
             retention.shrink(connection, self._files, self._settings.bytes)
             retention.tidy(connection, self._files)
             row = connection.execute("SELECT started FROM exchanges ORDER BY position LIMIT 1").fetchone()

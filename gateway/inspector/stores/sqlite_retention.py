@@ -13,17 +13,22 @@ _FREE = 8
 """The file is made smaller when one of so many pages is unused."""
 
 
-def delete_before(connection: sqlite3.Connection, files: RecordFiles, started: float) -> None:
-    """Delete the exchanges that started before a time, up to the first that did not."""
+def delete_before(connection: sqlite3.Connection, files: RecordFiles, started: float, now: float) -> None:
+    """Delete the exchanges that started before a time, up to the first that did not.
+
+    Exchanges that started after `now`, as the clock was ahead, are deleted with the exchanges after them.
+    """
+    kept = """SELECT min(first) FROM (
+        SELECT min(position) AS first FROM exchanges WHERE started BETWEEN ? AND ?
+        UNION ALL SELECT min(first) FROM lines WHERE started BETWEEN ? AND ?)"""
+    deleted = """SELECT max(last) FROM (
+        SELECT max(position) AS last FROM exchanges WHERE started < ? AND position < ?
+        UNION ALL SELECT max(last) FROM lines WHERE started < ? AND last < ?)"""
     with transaction(connection, "IMMEDIATE"):
-        [kept] = connection.execute(
-            """SELECT min(first) FROM (
-                SELECT min(position) AS first FROM exchanges WHERE started >= ?
-                UNION ALL SELECT min(first) FROM lines WHERE started >= ?)""",
-            (started, started),
-        ).fetchone()
-        last = kept - 1 if kept is not None else newest(connection)
-        unused = _delete(connection, last)
+        [first] = connection.execute(kept, (started, now) * 2).fetchone()
+        before = newest(connection) + 1 if first is None else first
+        [last] = connection.execute(deleted, (started, before) * 2).fetchone()
+        unused = [] if last is None else _delete(connection, last)
     files.delete(unused)
 
 

@@ -45,6 +45,7 @@ FULL = record(
     rendered='{"x": 1}',
     answered=HttpMessage((), Body(2, "{}")),
     guardrails=({"name": "g", "allowed": True},),
+    scheme="https",
 )
 
 

@@ -257,6 +257,26 @@ def test_old_exchanges_go(open_store: Callable[..., SqliteStore], clock: Clock) 
     assert list((store.directory / "records").iterdir()) == []
 
 
+def test_exchanges_of_the_future_keep_no_older_ones(open_store: Callable[..., SqliteStore], clock: Clock) -> None:
+    """The clock was ahead for a while: what was recorded then goes with the exchanges after it, and not before."""
+    store = open_store(seconds=100.0)
+    for id, age in (("a", 50), ("ahead", -1e9), ("b", 40), ("c", 0), ("ahead again", -1e9)):
+        store.add([record(id=id, started=clock.now - age)])
+    store.trim()
+    assert len(store.rows(Filter())) == 5
+    clock.now += 70
+    store.trim()
+    assert ids(store.rows(Filter())) == ["ahead again", "c"]
+    clock.now += 70
+    store.trim()
+    assert ids(store.rows(Filter())) == ["ahead again"]
+    store.add([record(id="d", started=clock.now)])
+    clock.now += 101
+    store.trim()
+    assert store.rows(Filter()) == []
+    assert list((store.directory / "records").iterdir()) == []
+
+
 def test_files_of_old_exchanges_go_soon(open_store: Callable[..., SqliteStore], clock: Clock) -> None:
     """A file holds exchanges of a 64th of the time, so that deleted ones do not stay beside kept ones."""
     store = open_store(seconds=6400.0)

@@ -34,7 +34,9 @@ def lines(id: int, *each: Line) -> Lines:
 
 
 FIRST = lines(2**61, line(0), line(2, 404, "192.0.2.2"), line(3, 0, target="/b/_search?q=1"))
-SECOND = lines(5, *(line(place, (200, 503, 301)[place % 3], target=f"/c/{place}") for place in range(10)))
+SECOND = replace(
+    lines(5, *(line(place, (200, 503, 301)[place % 3], target=f"/c/{place}") for place in range(10))), scheme="https"
+)
 RECORDS = numbered(1, 4)
 ALL = [*FIRST.among(RECORDS), *SECOND.among(()), *numbered(5)]
 
@@ -125,6 +127,15 @@ def test_old_lines_go(tmp_path: Path) -> None:
     assert store.rows(Filter()) == []
     store.add(numbered(1))
     assert [row.position for row in store.rows(Filter())] == [5]
+    store.close()
+
+
+def test_lines_of_the_future_keep_no_older_ones(tmp_path: Path) -> None:
+    store = SqliteStore(SqliteExchanges(str(tmp_path / "ahead"), seconds=100.0), lambda: NOW + 150)
+    for id, offset in ((1, NOW + 1e9), (11, NOW), (21, NOW + 120), (31, NOW + 1e9)):
+        store.add_with_lines([], replace(lines(id, line(0), line(1)), offset=offset))
+    store.trim()
+    assert ids(store.rows(Filter())) == [f"{id:016x}" for id in (32, 31, 22, 21)]
     store.close()
 
 
