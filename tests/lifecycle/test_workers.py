@@ -136,6 +136,19 @@ async def test_a_worker_that_has_read_the_old_settings_while_it_starts_reloads_t
 
 
 @pytest.mark.slow
+async def test_a_reload_changes_the_log_level_of_the_supervisor_too(tmp_path: Path) -> None:
+    async with two_workers(tmp_path) as (gateway, port, _), RecordingUpstream() as other:
+        logs = {"logs": {"level": "warning"}}
+        gateway.write({"upstream": {"url": other.url}, "listen": {"workers": 2}, **logs})
+        gateway.signal(signal.SIGHUP)
+        while not other.requests:  # a worker reloads after its supervisor
+            await send_request(port, ASK)
+        gateway.signal(signal.SIGTERM)
+        assert await gateway.ended() == 0
+    assert [event for event in gateway.events if event["event"] == "stopped" and "worker" not in event] == []
+
+
+@pytest.mark.slow
 async def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
