@@ -1,7 +1,7 @@
 """Load the settings from a YAML or TOML file and the environment. Every problem is reported with its key's path.
 
-Environment variables are named ``GATEWAY__SECTION__KEY`` (upper or lower case). A value is read as YAML, unless the
-setting is text. Secrets are written as ``{env: NAME}`` or ``{file: PATH}``, never in clear.
+The value of an environment variable (`gateway.config.environment`) is read as YAML, unless the setting is text. Secrets
+are written as ``{env: NAME}`` or ``{file: PATH}``, never in clear.
 """
 
 from __future__ import annotations
@@ -9,24 +9,23 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import yaml
 
 from gateway.config.consistency import check
 from gateway.config.describe import allowed, bare
+from gateway.config.environment import FromEnvironment, is_section, read_environment, types_of
 from gateway.config.problems import ConfigError, ConfigProblem, shown
 from gateway.config.schema import Secret, Settings
 from gateway.config.yaml_text import parse_yaml
 
 __all__ = ["ConfigError", "ConfigProblem", "load", "merge", "read_file"]
 
-PREFIX = "GATEWAY__"
 _LARGEST = 2**63
 _SECRET_FORMS = "{env: NAME} or {file: PATH}"
 
@@ -36,14 +35,6 @@ class _SecretSource:
     """Where a secret is, as it is written. A later source replaces it; mappings would be merged."""
 
     written: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _FromEnvironment:
-    """The unparsed value of an environment variable."""
-
-    text: str
-    name: str
 
 
 def load(
@@ -63,7 +54,7 @@ def load(
     environ = os.environ if environ is None else environ
     problems: list[ConfigProblem] = []
     reader = _Reader(environ, problems, secrets_of)
-    layers = [read_file(path) if path else {}, *_read_environment(environ, problems), overrides or {}]
+    layers = [read_file(path) if path else {}, *read_environment(environ, problems), overrides or {}]
     data: dict[str, Any] = {}
     for layer in layers:  # check each by itself: the next one could hide a section of the wrong type
         data = merge(data, reader.sections(layer, Settings, ""))
@@ -95,49 +86,6 @@ def read_file(path: Path) -> dict[str, Any]:
     return data
 
 
-def _read_environment(environ: Mapping[str, str], problems: list[ConfigProblem]) -> Iterator[dict[str, Any]]:
-    """Yield the settings in the environment, one variable at a time, each nested like the file."""
-    names: dict[tuple[str, ...], str] = {}
-    for name, text in sorted(environ.items()):
-        if not name.upper().startswith(PREFIX):
-            continue
-        keys = tuple(key.lower() for key in name[len(PREFIX) :].split("__"))
-        setting = _find_setting(keys)
-        if setting in names:
-            problems.append(ConfigProblem(".".join(keys), f"is also set by {names[setting]}", source=name))
-        elif not setting:
-            problems.append(ConfigProblem(".".join(keys), "names a key below a setting that has no keys", source=name))
-        else:
-            names[setting] = name
-            layer: Any = _FromEnvironment(text, name)
-            for key in reversed(keys):
-                layer = {key: layer}
-            yield layer
-
-
-def _find_setting(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the path of the setting that the variable sets; of a secret, without ``env`` or ``file``.
-
-    (): it continues below a setting that has no keys. An unknown key is reported later.
-    """
-    kind: Any = Settings
-    for depth, key in enumerate(keys):
-        if _is_section(kind):
-            types = _types(kind)
-            if key not in types:
-                return keys
-            kind = bare(types[key])
-        elif get_origin(kind) is dict:
-            kind = bare(get_args(kind)[1])
-        else:
-            return keys[:depth] if kind is Secret else ()
-    return keys
-
-
-def _is_section(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
 def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return `base` overridden by `over`, section by section. Neither is changed."""
     merged = dict(base)
@@ -161,18 +109,18 @@ class _Reader:
 
     def problem(self, path: str, reason: str, value: Any = "", kind: Any = None, hidden: bool = False) -> None:
         """Record a problem. hidden: the value may be a secret."""
-        source = value.name if isinstance(value, _FromEnvironment) else ""
+        source = value.name if isinstance(value, FromEnvironment) else ""
         received = shown(value.text if source else value) if value != "" and not hidden else ""
         self.problems.append(ConfigProblem(path, reason, received, allowed(kind) if kind else "", source))
 
     def sections(self, layer: Mapping[str, Any], cls: Any, path: str) -> dict[str, Any]:
         """Return `layer` without empty (`null`) sections and sections of the wrong type; record the latter."""
-        types = _types(cls)
+        types = types_of(cls)
         checked: dict[str, Any] = {}
         for key, value in layer.items():
             kind = bare(types.get(key))
-            part = self.parse(value) if isinstance(value, _FromEnvironment) else value
-            if _is_section(kind):
+            part = self.parse(value) if isinstance(value, FromEnvironment) else value
+            if is_section(kind):
                 if isinstance(part, Mapping):
                     checked[key] = self.sections(part, kind, _join(path, key))
                 elif part is not None:
@@ -190,14 +138,14 @@ class _Reader:
 
     def struct(self, value: Any, cls: Any, path: str) -> Any:
         """Return an instance of `cls`, with the default for each wrong part; None if a required one is missing."""
-        if isinstance(value, _FromEnvironment):
+        if isinstance(value, FromEnvironment):
             value = self.parse(value)
         if value is None:
             value = {}
         if not isinstance(value, dict):
             self.not_a_section(path, value, cls)
             return None
-        types = _types(cls)
+        types = types_of(cls)
         for key in value:
             if key not in types:
                 self.unknown(path, str(key), list(types), value[key])
@@ -218,7 +166,7 @@ class _Reader:
         near = difflib.get_close_matches(key, names, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else ""
         self.unread += [_join(path, name) for name in near]
-        source = value.name if isinstance(value, _FromEnvironment) else ""
+        source = value.name if isinstance(value, FromEnvironment) else ""
         self.problems.append(ConfigProblem(_join(path, key), f"unknown key{hint}", "", ", ".join(names), source))
 
     def value(self, value: Any, kind: Any, path: str) -> Any:
@@ -228,7 +176,7 @@ class _Reader:
         if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
             return self.struct(value, plain, path)
         raw = value
-        if isinstance(value, _FromEnvironment):
+        if isinstance(value, FromEnvironment):
             value = value.text if plain is str or get_origin(plain) is Literal else self.parse(value)
         if get_origin(plain) is list and isinstance(value, list):
             return [self.value(item, get_args(plain)[0], f"{path}[{i}]") for i, item in enumerate(value)]
@@ -243,7 +191,7 @@ class _Reader:
             self.problem(path, "is not allowed here", raw, kind)
             return None
 
-    def parse(self, value: _FromEnvironment) -> Any:
+    def parse(self, value: FromEnvironment) -> Any:
         try:
             return parse_yaml(value.text)
         except yaml.YAMLError:
@@ -252,7 +200,7 @@ class _Reader:
     def secret(self, value: Any, path: str) -> Secret:
         if isinstance(value, _SecretSource):
             value = value.written
-        if isinstance(value, _FromEnvironment):
+        if isinstance(value, FromEnvironment):
             self.problem(path, f"is a secret: name its source in {value.name}__ENV or {value.name}__FILE")
             return Secret()
         if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in ("env", "file"):
@@ -262,7 +210,7 @@ class _Reader:
             self.unread.append(path)
             return Secret()
         [(form, where)] = value.items()
-        where = where.text if isinstance(where, _FromEnvironment) else str(where)
+        where = where.text if isinstance(where, FromEnvironment) else str(where)
         source = f"{form}: {where}"
         if form == "env":
             if not self.environ.get(where):
@@ -279,17 +227,11 @@ class _Reader:
             return Secret()
 
 
-@cache
-def _types(section: type) -> Mapping[str, Any]:
-    """Return the type of each key of a section."""
-    return get_type_hints(section, include_extras=True)
-
-
 def _holds_secret(kind: Any) -> bool:
     """Return True if the section has a secret, so that a wrong value in its place may be one."""
     plain = bare(kind)
     if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
-        return any(map(_holds_secret, _types(plain).values()))
+        return any(map(_holds_secret, types_of(plain).values()))
     return plain is Secret
 
 

@@ -1,4 +1,4 @@
-"""Reads YAML whose mappings have no duplicate keys."""
+"""Reads YAML whose mappings have no duplicate keys, and whose values are not part of themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,28 @@ import yaml
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """Loads YAML; a duplicate key is an error, except one that a merge key (``<<``) brings in."""
+    """Loads YAML. A recursive alias is an error, and a duplicate key, except one that a merge key (``<<``) brings in.
+
+    unfinished: the anchors of the values that are being read.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.unfinished: list[str] = []
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        anchor = event.anchor
+        is_alias = isinstance(event, yaml.AliasEvent)
+        if is_alias and anchor in self.unfinished:
+            reason = f"the alias *{anchor} stands for a value that it is part of"
+            raise yaml.composer.ComposerError(None, None, reason, event.start_mark)
+        if is_alias or anchor is None:
+            return super().compose_node(parent, index)
+        self.unfinished.append(anchor)
+        node = super().compose_node(parent, index)
+        self.unfinished.pop()
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -24,6 +45,6 @@ def parse_yaml(text: str) -> Any:
     """Return the value in `text`.
 
     Raises:
-        yaml.YAMLError: it is not YAML, or a mapping has a key twice.
+        yaml.YAMLError: it is not YAML, a mapping has a key twice, or an alias is part of its own value.
     """
     return yaml.load(text, _UniqueKeys)

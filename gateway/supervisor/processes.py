@@ -158,14 +158,15 @@ class Supervisor:
         try:
             settings = await asyncio.to_thread(self._source.load)
             check_reload(self._settings, settings)
-            await asyncio.to_thread(app.check, settings, self._log)
+            log = _log(settings)
+            await asyncio.to_thread(app.check, settings, log)
         except ConfigError as exc:
             self._log.error("reload failed", problems=[str(problem) for problem in exc.problems])
             return
         except Exception:
             self._log.exception("reload failed")
             return
-        self._settings = settings
+        self._settings, self._log = settings, log
         self._pages.token = settings.listen.admin_token
         self._tell_all(RELOAD)
 
@@ -202,11 +203,15 @@ def serve(source: Source) -> Callable[[], Coroutine[Any, Any, None]]:
         ConfigError: the settings are wrong.
     """
     settings = source.load()
-    log = configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
+    log = _log(settings)
     app.check(settings, log)
     if settings.listen.workers == 1:
         return lambda: run_gateway(source.load)
     return Supervisor(source, settings, log).run
+
+
+def _log(settings: Settings) -> Logger:
+    return configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
 
 
 def run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -148,6 +148,26 @@ def test_files_that_are_no_settings(text: str, name: str, part: str, tmp_path: P
     assert part in problem
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a: &x [*x]", 1), ("logs:\n  level: &x {y: *x}", 2), ("agents: &a\n  rules:\n    - [1, *a]", 3), ("&x [*x]", 1)],
+)
+def test_an_alias_within_its_own_value_is_named_with_its_line(text: str, line: int, tmp_path: Path) -> None:
+    [problem] = _problems(_file(tmp_path, text))
+    assert "stands for a value that it is part of" in problem
+    assert f"line {line}, column" in problem
+
+
+def test_an_alias_after_its_value_is_no_problem(tmp_path: Path) -> None:
+    rules = load(_file(tmp_path, "agents: {rules: [&a {agent: x}, *a]}"), {}).agents.rules
+    assert [rule.agent for rule in rules] == ["x", "x"]
+
+
+def test_an_alias_within_its_own_value_in_the_environment_is_a_problem() -> None:
+    [problem] = _problems(None, {"GATEWAY__AGENTS__RULES": "&x [*x]"})
+    assert problem.startswith("agents.rules: is not allowed here; got '&x [*x]'")
+
+
 def test_missing_file(tmp_path: Path) -> None:
     assert "can't be read: No such file" in _problems(tmp_path / "none.yaml")[0]
 
@@ -177,7 +197,7 @@ OVER: dict[str, dict[str, Any]] = {
         "GATEWAY__UPSTREAM__URL": "http://a",
         "GATEWAY__UPSTREAM__TIMEOUTS__IDLE": "1",
         "GATEWAY__AGENTS__ROLES__X": "user",
-        "GATEWAY__AGENTS__ROLES": "{x: user}",
+        "GATEWAY__AGENTS__ROLES": "{X: user}",
     },
 }
 
@@ -213,6 +233,13 @@ def test_a_setting_that_the_environment_gives_twice_is_refused() -> None:
     assert _problems(None, environ) == [
         "upstream.url: is also set by GATEWAY__UPSTREAM__URL; from gateway__upstream__url"
     ]
+
+
+def test_the_environment_keeps_the_case_of_keys_of_mappings_only() -> None:
+    environ = {"gateway__Agents__ALIASES__Old-Agent": "New-Id", "GATEWAY__AGENTS__ALIASES__old-agent": "other"}
+    assert load(None, environ).agents.aliases == {"Old-Agent": "New-Id", "old-agent": "other"}
+    [problem] = _problems(None, {"GATEWAY__AGENTS__ALIASES__Old__More": "x"})
+    assert problem.startswith("agents.aliases.Old.more: names a key below a setting that has no keys")
 
 
 BESIDE = "upstream.url: can't be given together with upstream.nodes, wherever each comes from; remove one of them"
