@@ -51,7 +51,10 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
     data_port: Annotated[Port, Meta(description="Port of the cluster's API; 0: any free port.")] = 9209
     admin_host: Annotated[
         str,
-        Meta(description="Address of health and metrics. Unless it is a loopback address, `admin_token` is required."),
+        Meta(
+            description="Address of health and metrics. Unless it is a loopback address, `admin_token` is required. "
+            "`unix:PATH`: a Unix socket at that path, without a port, for those who may write to it."
+        ),
     ] = "127.0.0.1"
     admin_port: Annotated[Port, Meta(description="Port of health and metrics; 0: any free port.")] = 9601
     admin_token: Annotated[
