@@ -71,10 +71,14 @@ def reserved(port: int = 0) -> Iterator[int]:
 
 async def refuses_connections(port: int) -> None:
     """Wait until nothing listens on the port any more."""
-    with contextlib.suppress(ConnectionRefusedError):
-        while True:
+    while True:
+        try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.close()
+        except ConnectionRefusedError:
+            return
+        except ConnectionResetError:  # it was in the kernel's queue when the listener closed
+            continue
+        writer.close()
 
 
 def undelivered(transport: asyncio.BaseTransport) -> int:
