@@ -23,7 +23,6 @@ from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
 from gateway.observe.sizes import Sizes
-from gateway.proxy.acceptor import UNIX
 from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
 from gateway.proxy.application import Application
@@ -41,13 +40,17 @@ _ADMIN_GRACE = 1.0
 class Gateway:
     """A gateway: `start` it, `reload` it, `stop` it.
 
-    sinks: opens the sinks of records, if exchanges are recorded.
+    sinks: opens the sinks of records, if exchanges are recorded. is_worker: only the supervisor reaches the admin
+    port, which needs no token then.
 
     Raises:
         ConfigError: a provider or a file that the settings name can't be used.
     """
 
-    def __init__(self, settings: Settings, use_case: UseCase, log: Logger, sinks: OpenSinks = open_sinks) -> None:
+    def __init__(
+        self, settings: Settings, use_case: UseCase, log: Logger, sinks: OpenSinks = open_sinks, is_worker: bool = False
+    ) -> None:
+        self._is_worker = is_worker
         self.metrics = Metrics()
         self.metrics.registry.register(Nodes(lambda: self.upstream.node_states()))
         self.metrics.registry.register(Sizes(lambda: self._now.cached_profiles, lambda: self._now.session_runs))
@@ -64,9 +67,9 @@ class Gateway:
             self.upstream,
             self._now.profiles,
             self.metrics,
-            _token(listen),
+            self._token(listen),
             self._now.store,
-            _is_private(listen),
+            is_worker,
             self._recording.store,
         )
         self._data = _listener(self._now.port, settings, log, self._tls.listener_context() if self._tls else None)
@@ -147,13 +150,16 @@ class Gateway:
         self._admin_pages.profiles = new.profiles
         self._admin_pages.memory.store = new.store
         self._admin_pages.inspector.store = recording.store
-        self._admin_pages.token = _token(settings.listen)
+        self._admin_pages.token = self._token(settings.listen)
         if settings.logs.payloads:
             warn_of_payloads(log)
         replaced, self._recording = self._recording, recording
         retiring = self._do(_retire(old, replaced if replaced is not recording else None))
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)
+
+    def _token(self, listen: Listen) -> Secret:
+        return Secret() if self._is_worker else listen.admin_token
 
     async def stop(self) -> None:
         """Report not ready, accept no more connections, finish running requests up to the deadline, close."""
@@ -249,28 +255,20 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
     return app
 
 
-def _token(listen: Listen) -> Secret:
-    """Return the admin port's token. A worker needs none: its Unix socket is only for the supervisor."""
-    return Secret() if _is_private(listen) else listen.admin_token
-
-
-def _is_private(listen: Listen) -> bool:
-    return listen.admin_host.startswith(UNIX)
-
-
 def build(
     settings: Settings,
     use_case: UseCase | None = None,
     log: Logger | None = None,
     sinks: OpenSinks = open_sinks,
+    is_worker: bool = False,
 ) -> Gateway:
-    """Build a gateway, not started. use_case: handles execute requests; by default the real one. sinks: see `Gateway`.
+    """Build a gateway, not started. use_case: handles execute requests; by default the real one. Others: see `Gateway`.
 
     Raises:
         ConfigError: as `Gateway`.
     """
     log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
-    return Gateway(settings, use_case or build_use_case(), log, sinks)
+    return Gateway(settings, use_case or build_use_case(), log, sinks, is_worker)
 
 
 def check(settings: Settings, log: Logger) -> None:

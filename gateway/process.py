@@ -73,7 +73,7 @@ async def serve(load: Load, worker: int | None = None) -> None:
         ConfigError, OSError: as `build` and `Gateway.start`.
     """
     settings = load()
-    gateway = build(settings, log=_log(settings, worker))
+    gateway = build(settings, log=_log(settings, worker), is_worker=worker is not None)
     hang_up = asyncio.Event()
     stop = StopSignals(gateway.stop_now if worker is None else None)
     loop = asyncio.get_running_loop()

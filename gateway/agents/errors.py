@@ -66,8 +66,8 @@ def lookup_error(kind: str, id_: str, status: int, answer: Any) -> FailedLookup:
             f"the gateway may not read {what} with the credentials it was given",
             status,
             problem,
-            f"grant {permission} to the caller; or set `agents.lookup` to service_account; or give the agent a rule "
-            "(`agents.rules[].provider`) and set `agents.on_unproved` to assume",
+            f"grant {permission} to the caller; or set `agents.lookup` to service_account, with an account that has "
+            "it; or give the agent a rule (`agents.rules[].provider`) and set `agents.on_unproved` to assume",
         )
     if status == 404 and kind == "agents":
         return AgentNotFound(f"there is no agent {id_}", status, problem)

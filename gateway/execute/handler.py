@@ -52,6 +52,7 @@ class Handler:
     ) -> None:
         self._answers = settings.answers
         self._budget = Budget.from_limits(settings.limits)
+        self._reads_as_caller = settings.agents.lookup == "caller"
         self._resolver = resolver
         self._memory = memory
         self._media = media
@@ -201,7 +202,7 @@ class Handler:
         """Send the input unproved if the operator allows that; raise `error` if not."""
         if isinstance(error, AgentNotFound):
             raise error  # a cluster that doesn't know `input` would call the request empty instead
-        if isinstance(error, FailedLookup) and error.cluster_status == 401:
+        if self._reads_as_caller and isinstance(error, FailedLookup) and error.cluster_status == 401:
             return Forward()  # the client gets the cluster's own challenge
         provider, rewriter = self._rewriter.assumed_provider(call.agent_id), self._rewriter
         if not provider:

@@ -272,7 +272,7 @@ class Manager:
         return Calls(self._cluster, headers, self._settings.timeout, self._settings.visible_within, secrets)
 
     async def _target(self, call: ExecuteCall, registration: Registration) -> Target | None:
-        """Read what the cluster supports; None if it responds with 401, which the client then gets itself."""
+        """Read what the cluster supports; None if it responds to the caller with 401, which the client then gets."""
         calls = self._calls(call)
         if self._service_headers is not None:
             calls = self._calls_with(self._service_headers)
@@ -281,7 +281,7 @@ class Manager:
         try:
             return await read_target(calls)
         except FailedLookup as failed:
-            if failed.cluster_status == 401:
+            if failed.cluster_status == 401 and self._service_headers is None:
                 return None
             raise
 

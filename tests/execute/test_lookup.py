@@ -100,6 +100,21 @@ async def test_who_is_not_known_gets_the_clusters_own_challenge(connect: Connect
     assert client.cluster.sent == [{"input": "hello"}]
 
 
+async def test_a_client_is_not_asked_for_credentials_if_the_service_accounts_are_wrong(
+    connect: Connect, tmp_path: Path
+) -> None:
+    password = tmp_path / "password"
+    password.write_text("wrong")
+    account = {"username": "reader", "password": {"file": str(password)}}
+    client = await connect({"agents": {"lookup": "service_account", "service_account": account}})
+    client.cluster.lookup_status = 401
+    answer = await client.execute(FLOW, {"input": "hello", "parameters": {"question": "hello"}})
+    problem = (await answer.json())["error"]
+    assert (answer.status, problem["type"]) == (400, "UnresolvedAgent")
+    assert "with an account that has it" in problem["help"]
+    assert client.cluster.sent == []
+
+
 async def test_a_lookup_that_fails_for_now_is_a_502(connect: Connect) -> None:
     client = await connect({})
     client.cluster.lookup_status = 503

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -390,6 +391,17 @@ async def test_where_the_setting_is_off_the_gateway_makes_model_and_agent(
     agent = cluster.sent[3]
     assert agent["llm"]["model_id"] == "m1"
     assert agent["parameters"]["_llm_interface"] == "openai/v1/chat/completions"
+
+
+async def test_wrong_credentials_of_the_service_account_are_no_question_to_the_client(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("wrong")
+    account = {"username": "reader", "password": {"file": str(password)}}
+    async with deploy(over={"agents": {"lookup": "service_account", "service_account": account}}) as deployment:
+        deployment.front.faults.append(Fault("error", "GET", "/$", status=401))
+        status, document = await deployment.register()
+        assert (status, document["error"]["type"]) == (400, "UnresolvedAgent")
+        assert [seen.method for seen in deployment.front.seen] == ["GET"]
 
 
 async def test_who_is_not_known_gets_the_clusters_own_question() -> None:

@@ -7,6 +7,7 @@ import json
 import signal
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from gateway.cli import run
@@ -51,6 +52,21 @@ def token_file(tmp_path: Path) -> Path:
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     return file
+
+
+async def test_a_unix_socket_asks_for_the_token_too(
+    token_file: Path, tmp_path: Path, start_gateway: StartGateway
+) -> None:
+    socket = tmp_path / "admin"
+    async with RecordingUpstream() as upstream:
+        listen = {"admin_host": f"unix:{socket}", "admin_token": {"file": str(token_file)}}
+        await start_gateway(upstream.url, UseCase(), {"listen": listen})
+        async with aiohttp.ClientSession("http://localhost", connector=aiohttp.UnixConnector(str(socket))) as client:
+            for path in ("/metrics", "/memory/sessions", "/inspector/api/exchanges"):
+                async with client.get(path) as refused:
+                    assert refused.status == 401, path
+            async with client.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"}) as shown:
+                assert shown.status == 200
 
 
 @pytest.mark.parametrize(
