@@ -37,6 +37,7 @@ EXIT_CODES = (
     ExitCode(3, ("agents",), "An agent can't be read, and --require was not given."),
     ExitCode(3, ("upgrade", "promote"), "A change failed and was undone."),
     ExitCode(4, ("upgrade", "rollback", "promote"), "A change could not be undone."),
+    ExitCode(130, (), "It was interrupted with Ctrl-C."),
 )
 
 

@@ -12,6 +12,7 @@ from gateway.cli.check_config import report
 from gateway.cli.command import FILE, Command
 from gateway.config.load import ConfigError
 from gateway.config.source import Source
+from gateway.proxy.acceptor import UNIX
 from gateway.supervisor import processes
 
 _EXAMPLES = """\
@@ -67,6 +68,9 @@ def overrides(
         settings["listen"]["http"] = http
     for name, address in (("data", listen), ("admin", admin)):
         if address:
+            if address.startswith(UNIX):
+                settings["listen"][f"{name}_host"] = address
+                continue
             host, _, port = address.rpartition(":")
             settings["listen"][f"{name}_host"] = host.strip("[]") or "127.0.0.1"
             settings["listen"][f"{name}_port"] = int(port) if port.isdecimal() else port

@@ -68,7 +68,7 @@ def _foreign(entry: dict[str, Any], sent: HttpMessage, got: HttpMessage, place: 
         parts = urlsplit(url)
     except ValueError:
         raise InvalidHar(f"{place}.request.url must be a URL, not {url[:100]!r}.") from None
-    target = parts.path + (f"?{parts.query}" if parts.query else "") or "/"
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     found = route(method, parts.path)
     return ExchangeRecord(
         id=hashlib.sha256(msgspec.json.encode([place, entry])).hexdigest()[:16],

@@ -141,10 +141,7 @@ def check(kind: MediaKind, fmt: str, content_type: str, data: bytes | bytearray)
 
 def _check_text(fmt: str, media_type: str, data: bytes | bytearray) -> None:
     wanted = "text/*"
-    if (
-        not media_type.startswith("text/")
-        and MIME_ALIASES.get(media_type, media_type) not in FORMATS["document"].values()
-    ):
+    if not MIME_ALIASES.get(media_type, media_type).startswith("text/"):
         raise Unfetchable(
             "the response's content type does not match the block's format", wanted, media_type[:80] or "none"
         )

@@ -76,6 +76,7 @@ Exit codes:
                                   not given.
   3 upgrade, promote              A change failed and was undone.
   4 upgrade, rollback, promote    A change could not be undone.
+  130                             It was interrupted with Ctrl-C.
 
 Run `mlc-gateway COMMAND --help` for the options and examples of a command.
 """
@@ -283,6 +284,7 @@ def test_the_options_of_serve_are_settings() -> None:
         "data_host": "::1",
         "data_port": 9,
     }
+    assert overrides(admin="unix:/run/admin.sock")["listen"] == {"admin_host": "unix:/run/admin.sock"}
 
 
 @pytest.mark.parametrize("port", ["-1", "65535", "70000"])

@@ -79,11 +79,12 @@ def _rows(command: Command, of_cluster: bool) -> Iterator[str]:
         if isinstance(param, ClusterOption) != of_cluster:
             continue
         names = ", ".join(f"`{name}`" for name in param.opts)
-        value = f" `{param.make_metavar(context)}`" if isinstance(param, click.Option) and not param.is_flag else ""
-        shown = names + value if isinstance(param, click.Option) else f"`{param.make_metavar(context)}`"
-        yield f"| {shown} | {param.help or ''} |\n".replace("[es|aoss]", "es, aoss").replace(
-            "[documents|execute]", "documents, execute"
-        )
+        metavar = param.make_metavar(context)
+        if "|" in metavar:
+            metavar = metavar.strip("[]").replace("|", ", ")
+        value = f" `{metavar}`" if isinstance(param, click.Option) and not param.is_flag else ""
+        shown = names + value if isinstance(param, click.Option) else f"`{metavar}`"
+        yield f"| {shown} | {param.help or ''} |\n"
 
 
 if __name__ == "__main__":

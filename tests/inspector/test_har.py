@@ -147,6 +147,8 @@ def test_entries_of_other_programs_are_read() -> None:
     assert first.response is not None
     assert first.response.body == Body(2, "e30=", "base64")
     assert first.connection == second.connection != 0
+    [searched] = read_har(_file(_foreign(request={"method": "GET", "url": "http://es?q=1"})))
+    assert searched.target == "/?q=1"
     [secured] = read_har(_file(_foreign(request={"method": "GET", "url": "https://es/"})))
     assert (first.scheme, secured.scheme) == ("http", "https")
 

@@ -129,6 +129,7 @@ def test_text_is_utf_8_and_says_so_by_a_text_type(fmt: str) -> None:
         ("text/plain", "señor".encode("latin-1")),
         ("", b"a"),
         ("application/octet-stream", b"a"),
+        ("application/pdf", b"a"),
     ):
         assert not fits("document", fmt, content_type, data)
 
