@@ -227,5 +227,5 @@ def test_a_store_is_not_copied_to_itself(memory: Commands) -> None:
 def test_help_has_exit_codes_and_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["memory", name, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert "\nExit codes:\n  0  Success.\n" in shown
+    assert "\nExit codes:\n  0    Success.\n" in shown
     assert f"mlc-gateway memory {name}" in shown.partition("\nExamples:\n  ")[2]

@@ -567,4 +567,4 @@ def test_help_has_the_options_of_the_cluster_and_the_exit_codes(command: Command
         status, out, _ = command(name, "--help")
         assert status == 0
         assert "--url URL" in out
-        assert "  4  A change could not be undone.\n" in out
+        assert "  4    A change could not be undone.\n" in out
