@@ -13,7 +13,6 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from gateway.errors import GatewayError
 from gateway.observe.record import Delivery, Usage
 from gateway.unified.model import Media
 
@@ -81,8 +80,8 @@ class Forward(msgspec.Struct, frozen=True):
         with an empty body, and the body of its `Answer` is sent last.
     abandoned: called when `finish` will not be called, or not again: the client has gone, there is no whole response,
         or it is too large to hold or can't be decoded. After a `finish` that returned it does nothing.
-    unread: sent in place of a response that is too large to hold or can't be decoded. None: that is sent as it came,
-        with `unread_headers` added.
+    unread: called for a response that is too large to hold or can't be decoded, before that is sent as it came, with
+        `unread_headers` added. A `GatewayError` that it raises is sent as the response.
     delivery: how the input is delivered, for logs, traces and the inspector; one object for all requests of a plan.
     render: returns the body of the agent's first LLM call, as JSON text, for the body that is sent; "" if that is not
         known. It may take milliseconds, and is called in another thread.
@@ -99,7 +98,7 @@ class Forward(msgspec.Struct, frozen=True):
     finish: Finish | None = None
     relay: Callable[[bytes], bytes] | None = None
     abandoned: Callable[[], None] | None = None
-    unread: GatewayError | None = None
+    unread: Callable[[], None] | None = None
     unread_headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     delivery: Delivery | None = None
     render: Callable[[str], str] | None = None

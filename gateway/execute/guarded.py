@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.agents.resolver import ResolvedAgent
-from gateway.errors import InvalidInput
+from gateway.errors import GuardrailUnavailable, InvalidInput
 from gateway.execute.body import is_json, replace_members
 from gateway.execute.deliveries import model_name
 from gateway.execute.run_answer import decode
@@ -87,6 +87,21 @@ class GuardedCall:
         if not content.changes:
             return body, ()
         return msgspec.json.encode(write_changes(document, content.changes)), notices
+
+    def report_unread(self) -> None:
+        """Report an answer that is too large to hold, or can't be decoded; see `gateway.ports.Forward`.
+
+        Raises:
+            GuardrailUnavailable: failures of a guardrail refuse the request.
+        """
+        try:
+            self._guardrails.report_unchecked("answer", "the answer is too large, or can't be decoded")
+        except GuardrailUnavailable:
+            raise GuardrailUnavailable(
+                "The answer of the agent is too large, or can't be decoded, for the guardrails that check it",
+                help="Ask for a shorter answer. The operator chooses with policy.guardrails[] if answers are checked "
+                "(answers), and if they pass where that is not possible (on_failure).",
+            ) from None
 
 
 def _about(call: ExecuteCall, agent: ResolvedAgent | None) -> dict[str, Any]:

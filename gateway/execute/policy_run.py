@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from gateway.agents.resolver import ResolvedAgent
-from gateway.errors import GatewayError, GuardrailUnavailable
+from gateway.errors import GatewayError
 from gateway.execute.answer_stream import StreamReader
 from gateway.execute.deliveries import model_name, with_notices
 from gateway.execute.guarded import GuardedCall
@@ -86,8 +86,8 @@ class PolicyRun:
         held: dict[str, object] = {"finish": finish}
         if self._streaming:
             held["relay"] = self._relay(forward.relay)
-        if self._checks_answer:
-            held["unread"] = _unread()
+        if self._guarded is not None and self._guarded.checks_answers:
+            held["unread"] = self._guarded.report_unread
         if self._policies.usage_header:
             held["unread_headers"] = {**forward.unread_headers, HEADER: UNKNOWN}
         return held
@@ -165,10 +165,3 @@ class PolicyRun:
 def _codes(known: str, notices: Sequence[Notice]) -> str:
     """Return the codes of a notice header with those of `notices`."""
     return ", ".join(dict.fromkeys([*([known] if known else []), *(notice.code for notice in notices)]))
-
-
-def _unread() -> GatewayError:
-    return GuardrailUnavailable(
-        "The answer of the agent is too large, or can't be decoded, for the guardrails that check it",
-        help="Ask for a shorter answer. The operator chooses with policy.guardrails[].answers what is checked.",
-    )

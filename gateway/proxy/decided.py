@@ -207,7 +207,7 @@ class DecidedExchange(Exchange):
         self._added = self._forward.unread_headers
         self._give_up()
         if self._forward.unread is not None:
-            raise self._forward.unread
+            self._forward.unread()
 
     def _relay(self, piece: bytes, complete: bool) -> None:
         relay, finish = self._forward.relay, self._forward.finish

@@ -204,7 +204,26 @@ async def test_an_answer_that_is_too_large_to_check_is_refused(
     place = await start(guardrail(webhook, answers=True))
     place.cluster.answers = [v2_answer("x" * 1_000_000)]
     answer = await place.execute(V2, {"input": "hi"}, headers={"Accept-Encoding": "identity"})
-    assert (answer.status, (await answer.json())["error"]["type"]) == (503, "GuardrailUnavailable")
+    error = (await answer.json())["error"]
+    assert (answer.status, error["type"]) == (503, "GuardrailUnavailable")
+    assert error["reason"].startswith("The answer of the agent is too large")
+    assert place.metric("mlc_gateway_guardrail_checks_total", stage="answer", verdict="failed") == 1
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+async def test_an_answer_that_is_too_large_to_check_passes_unchanged_if_failures_are_allowed(
+    start: Start, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, coding: str
+) -> None:
+    monkeypatch.setattr("gateway.proxy.decided.HELD_ANSWER", 10_000)
+    place = await start({**guardrail(webhook, answers=True, on_failure="allow"), "usage_header": True})
+    whole = v2_answer("x" * 1_000_000)
+    place.cluster.answers = [whole]
+    answer = await place.execute(V2, {"input": "hi"}, headers={"Accept-Encoding": coding})
+    assert answer.headers.get("Content-Encoding", "identity") == coding
+    assert (answer.status, await answer.json()) == whole
+    assert answer.headers["X-MLC-Gateway-Usage"] == "unknown"
+    assert [document["stage"] for document in webhook.seen] == ["input"]
+    assert place.metric("mlc_gateway_guardrail_checks_total", stage="answer", verdict="failed") == 1
 
 
 async def until_cancelled(_: Any) -> Any:

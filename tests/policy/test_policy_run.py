@@ -154,7 +154,10 @@ async def test_what_cannot_be_read_is_unknown_or_refused() -> None:
     forward = (await Env(usage_header=True).run()).attach(Forward(unread_headers={"X-Own": "1"}))
     assert (forward.unread, forward.unread_headers) == (None, {"X-Own": "1", "X-MLC-Gateway-Usage": "unknown"})
     forward = (await Env(refusing).run()).attach(Forward())
-    assert isinstance(forward.unread, GuardrailUnavailable)
+    assert forward.unread is not None
+    with pytest.raises(GuardrailUnavailable, match="too large"):
+        forward.unread()
+    assert [check["verdict"] for check in forward.guardrails] == ["failed"]
 
 
 def test_the_delivery_of_a_changed_request_has_the_notice() -> None:
