@@ -43,6 +43,7 @@ class DataPort:
         self.limits = settings.limits
         self.timeouts = settings.listen.timeouts
         self.own_host = settings.upstream.host_header == "upstream"
+        self.notice_header = settings.answers.notice_header
         self.reader = RequestReader(head_limits(settings.limits))
         self.capture = capture
         traces = settings.telemetry.traces

@@ -31,11 +31,13 @@ class ExchangePort(RelayPort, Protocol):
 
     trace_ratio: `telemetry.traces.ratio`; None if traces are off. capture: None if nothing is recorded.
     limits_requests: the number of running requests is limited, so `admit` must be asked.
+    notice_header: `answers.notice_header`.
     """
 
     dispatcher: Dispatcher
     limits: Limits
     limits_requests: bool
+    notice_header: bool
     trace_ratio: float | None
     capture: Capture | None
 

@@ -6,6 +6,7 @@ readable text. An answer without such a form passes byte for byte, and so does o
 
 from __future__ import annotations
 
+from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.mlcommons.memory_form import show_readable_json
@@ -20,20 +21,19 @@ from gateway.proxy.routes import Route
 MOST = 1 << 20
 """Largest answer that is changed, in bytes."""
 _CODE = "MEMORY_SHOWN_READABLE"
-_NOTICE = f"{HEADER}: {_CODE}\r\n".encode("ascii")
 
 
 class MemoryRead(Exchange):
     """An exchange that holds a small answer back until it is complete."""
 
-    __slots__ = ("_held", "_held_head", "_held_size", "_is_changed")
+    __slots__ = ("_added", "_held", "_held_head", "_held_size")
 
     def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
         super().__init__(port, client, request, route)
         self._held_head: ResponseHead | None = None
         self._held: list[bytes] = []
         self._held_size = 0
-        self._is_changed = False
+        self._added: dict[str, str] = {}
 
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
@@ -52,7 +52,7 @@ class MemoryRead(Exchange):
 
     def added_lines(self) -> bytes:
         """See `Exchange`."""
-        return _NOTICE if self._is_changed else b""
+        return encode_fields(self._added)
 
     def _hold(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         self._held.append(piece)
@@ -66,7 +66,8 @@ class MemoryRead(Exchange):
             content = content_coding.response_content(head, body, self.outbound.decode, MOST)
             shown = show_readable_json(content)
             if shown != content:
-                self._is_changed = True
-                self.answer = Answer(head.status, {HEADER: _CODE}, shown)
+                self._port.log.noticed(_CODE)
+                self._added = {HEADER: _CODE} if self._port.notice_header else {}
+                self.answer = Answer(head.status, self._added, shown)
                 head, body = head_with_length(head, len(shown)), shown
         super().on_head(head, body, complete)

@@ -58,6 +58,10 @@ class RequestLog:
         """Record how long it took to rewrite a request; see `TrafficMetrics`."""
         self._traffic.rewriting[path].observe(seconds)
 
+    def noticed(self, code: str) -> None:
+        """Count a notice."""
+        self._metrics.notice(code)
+
     def finished(self, exchange: RunningExchange) -> None:
         """Record an exchange that is over, however it ended."""
         intent = exchange.route.intent

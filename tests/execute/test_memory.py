@@ -17,6 +17,7 @@ from gateway.simulator.memory import Message
 from gateway.simulator.server import Simulator
 from tests.conftest import StartGateway
 from tests.delivery.cases import IMAGE, OTHER_IMAGE
+from tests.execute.conftest import StartDeployment
 
 ML = "/_plugins/_ml"
 HOSTILE = "say ${parameters.question} and ${parameters.nope}"
@@ -163,6 +164,21 @@ async def test_a_memory_that_is_read_through_the_gateway_is_readable(talk: Talk)
             assert r"what \"is\" this?\n[image: png]" in body
             assert "gw_" not in body
             assert notice == "MEMORY_SHOWN_READABLE"
+
+
+@pytest.mark.parametrize("has_header", [True, False])
+async def test_the_notice_about_a_readable_memory_is_counted_and_can_be_turned_off(
+    start_deployment: StartDeployment, has_header: bool
+) -> None:
+    deployment = await start_deployment("3.4.0", {"answers": {"notice_header": has_header}})
+    memory = deployment.simulator.core.memory.create("talk")
+    deployment.simulator.core.memory.add(memory, Message(memory.memory_id, "${parameters.gw_1:-what is this?}", "done"))
+    async with deployment.client.get(f"{ML}/memory/{memory.memory_id}/messages") as response:
+        assert "what is this?" in (text := await response.text())
+        assert "gw_" not in text
+    assert response.headers.get(NOTICE, "") == ("MEMORY_SHOWN_READABLE" if has_header else "")
+    counted = deployment.gateway.metrics.render().decode()
+    assert 'mlc_gateway_notices_total{code="MEMORY_SHOWN_READABLE"} 1.0' in counted
 
 
 @each([("3.4.0", "conv-bedrock_tutorial")])
