@@ -11,7 +11,7 @@ from gateway.execute.answers import read_answer
 from gateway.execute.deliveries import QUESTION, with_notices
 from gateway.execute.output import Outputs
 from gateway.execute.reporter import Reporter
-from gateway.execute.response_headers import NOTICE
+from gateway.execute.response_headers import DELIVERY, NOTICE, delivery_value
 from gateway.execute.rewriter import new_turn_id
 from gateway.execute.run_answer import RunAnswer
 from gateway.execute.session_request import IDS, Earlier, SessionRequest, compose
@@ -137,15 +137,21 @@ class SessionRun:
     def attach(self, forward: Forward) -> Forward:
         """Return the request to send, with what is done with its response."""
         notices = (*self._session.notices, *self.sent.notices)
+        delivery = self._describe(forward.delivery, notices)
+        headers = {**forward.response_headers, **self._notices(notices, forward)}
+        if delivery is not None and DELIVERY in headers:
+            headers[DELIVERY] = delivery_value(
+                delivery.strategy, delivery.provider, delivery.input_type, delivery.proved
+            )
         return msgspec.structs.replace(
             forward,
             body=[self.sent.body] if forward.body is None else forward.body,
-            response_headers={**forward.response_headers, **self._notices(notices, forward)},
+            response_headers=headers,
             retry=self._retry(forward.retry) if forward.retry is not None else None,
             finish=self.finish,
             relay=self._stream.feed if self._stream is not None else None,
             abandoned=self.abandoned,
-            delivery=self._describe(forward.delivery, notices),
+            delivery=delivery,
             unread_headers=self._header((ANSWER_MISSING,)),
         )
 

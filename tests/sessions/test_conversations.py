@@ -72,6 +72,24 @@ async def test_three_turns_with_an_image_and_a_tool_call(start_cluster: StartClu
     assert texts_in_order(third.llm[0]) == IN_ORDER
 
 
+@pytest.mark.parametrize(("version", "agent"), [("2.19.0", "flow-b"), ("3.6.0", "v1-bedrock")])
+async def test_the_delivery_header_names_what_the_client_sent(
+    start_cluster: StartCluster, version: str, agent: str
+) -> None:
+    cluster = await start_cluster(version)
+    memory_id = ""
+    for sent, kind in (
+        ({"input": "one"}, "text"),
+        ({"input": "two"}, "text"),
+        ({"input": [{"type": "text", "text": "three"}]}, "content_blocks"),
+        ({"input": [{"role": "user", "content": "four"}]}, "messages"),
+        ({"parameters": {"question": "five"}}, "question"),
+    ):
+        answered = await cluster.ask(agent, sent, memory_id)
+        memory_id = answered.memory_id
+        assert answered.delivery.split("; ")[2:] == [f"input={kind}"]
+
+
 async def test_a_second_gateway_goes_on_with_the_session(start_cluster: StartCluster) -> None:
     cluster = await start_cluster("3.6.0")
     memory_id = await ask_twice(cluster, "v1-bedrock")
