@@ -123,14 +123,14 @@ class FastPath:
         return Forward(body, prepared.response_headers, delivery=prepared.delivery, render=prepared.render)
 
     def _prepare(self, agent: ResolvedAgent, shaped: ShapedBody) -> Prepared:
-        request = read_execute(specimen_body(shaped.shape))
-        if request.input is None or is_native(agent.profile, request.input):
-            return _NO_TEMPLATE
         if self._outputs.converts(agent.profile):
             return _NO_TEMPLATE
         if self._sessions is not None and self._sessions.remembers(agent.profile):
             return _NO_TEMPLATE
         try:
+            request = read_execute(specimen_body(shaped.shape))
+            if request.input is None or is_native(agent.profile, request.input):
+                return _NO_TEMPLATE
             rewrite = self._rewriter.rewrite(agent, request, request.input, turn_id=SPECIMEN_TURN)
         except Exception:
             return _NO_TEMPLATE  # a refusal, or a fault, is reported for the client's own body

@@ -37,6 +37,7 @@ BAD = {
     "empty text": b'{"input":""}',
     "mixed array": b'{"input":[{"type":"text","text":"a"},{"role":"user","content":"b"}]}',
     "no content": b'{"input":[{"role":"user"}]}',
+    "a tool's answer without the id of its call": b'{"input":[{"role":"tool","content":"x"}]}',
     "parameters an array": b'{"input":"x","parameters":[]}',
     "a body that is no object": b'["input"]',
     "no JSON": b"input=x",
@@ -48,15 +49,21 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 async def test_bad_input_is_a_400_with_its_problems(deployment: Deployment, name: str) -> None:
-    answer = await deployment.execute("flow-a", data=BAD[name], headers=JSON)
-    body = await answer.json()
-    assert answer.status == 400, body
-    assert body["status"] == 400
-    assert body["error"]["type"] in ("ValidationException", "UndeliverableContent")
-    for problem in body["error"]["problems"]:
-        assert problem["reason"]
-        assert set(problem) <= {"field", "reason", "expected", "received", "code", "help"}
+    async def check() -> None:
+        answer = await deployment.execute("flow-a", data=BAD[name], headers=JSON)
+        body = await answer.json()
+        assert answer.status == 400, body
+        assert body["status"] == 400
+        assert body["error"]["type"] in ("ValidationException", "UndeliverableContent")
+        for problem in body["error"]["problems"]:
+            assert problem["reason"]
+            assert set(problem) <= {"field", "reason", "expected", "received", "code", "help"}
+
+    await check()
     assert deployment.simulator.received == []
+    await deployment.execute("flow-a", {"input": "the fast path knows the agent after this"})
+    await check()
+    assert len(deployment.simulator.received) == 1
 
 
 async def test_every_problem_is_found_with_its_place(deployment: Deployment) -> None:
