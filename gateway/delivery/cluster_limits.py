@@ -10,7 +10,8 @@ from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import LAST_READ, Generation
 from gateway.mlcommons.profile import AgentProfile
-from gateway.unified.model import AgentInput, ConverseBlock, Media
+from gateway.unified.model import AgentInput, ConverseBlock, Media, ToolResult
+from gateway.unified.roles import meaning_of
 
 _NOT_TO_OPENAI = ("document", "video")
 _OTHER_TYPE = "use an agent of type conversational, whose requests the gateway writes"
@@ -25,8 +26,8 @@ def refuse_cluster_limits(profile: AgentProfile, agent_input: AgentInput, params
         UndeliverableContent: the agent has no tool or no memory and can't run without (TOOL_MISSING, MEMORY_MISSING);
             the API that a V2 agent needs is off (UNIFIED_API_OFF); the cluster can't read Gemini's responses to V2
             agents (ANSWER_NOT_READ: recorded on 3.6.0 and 3.8.0, 500 "parseToUnifiedMessage is not yet supported"); or
-            it has no form for this media on OpenAI (MEDIA_KIND_UNSUPPORTED), or for blocks of Bedrock's own on any API
-            (NATIVE_BLOCK_UNSUPPORTED): a 400 on 3.6.0.
+            it has no form for this media on OpenAI (MEDIA_KIND_UNSUPPORTED), for blocks of Bedrock's own on any API
+            (NATIVE_BLOCK_UNSUPPORTED), or for a tool's answer without its call (TOOL_RESULT_MISSING): a 400 on 3.6.0.
     """
     problems = _v2_problems if profile.generation is Generation.UNIFIED_V2 else _agent_problems
     if found := list(problems(profile, agent_input, params)):
@@ -43,6 +44,7 @@ def _v2_problems(profile: AgentProfile, agent_input: AgentInput, _: Mapping[str,
         reason = f"the cluster can't read Gemini's answers to {profile.type} agents"
         yield Problem("input", reason, code="ANSWER_NOT_READ", help="use an agent of type conversational")
     else:
+        yield from _tool_problems(profile, agent_input)
         not_taken = _NOT_TO_OPENAI if profile.provider.startswith("openai/") else ()
         for block in (block for message in agent_input.messages for block in message.content):
             if isinstance(block, Media) and block.kind in not_taken:
@@ -60,6 +62,16 @@ def _v2_problems(profile: AgentProfile, agent_input: AgentInput, _: Mapping[str,
                 expected = "text, image, document or video"
                 help = f"leave the block out{other}"
                 yield Problem(block.at, reason, expected, block.kind, "NATIVE_BLOCK_UNSUPPORTED", help)
+
+
+def _tool_problems(profile: AgentProfile, agent_input: AgentInput) -> Iterator[Problem]:
+    """Yield the messages of role `tool` without a call, which were read by another meaning (`agents.roles`)."""
+    for message in agent_input.messages:
+        is_tool = meaning_of(message).standard == "tool"  # these agents get roles as they were written
+        if is_tool and not all(isinstance(block, ToolResult) for block in message.content):
+            reason = f"{profile.type} agents get the role {message.role} as it is, and this message names no tool call"
+            help = "name the call that the message answers, or give it the role user"
+            yield Problem(message.at, reason, "a toolResult block, or toolCallId", "", "TOOL_RESULT_MISSING", help)
 
 
 def _agent_problems(profile: AgentProfile, _: AgentInput, params: Mapping[str, str]) -> Iterator[Problem]:

@@ -128,7 +128,7 @@ class FastPath:
         if self._sessions is not None and self._sessions.remembers(agent.profile):
             return _NO_TEMPLATE
         try:
-            request = read_execute(specimen_body(shaped.shape))
+            request = read_execute(specimen_body(shaped.shape), roles=self._rewriter.options.roles)
             if request.input is None or is_native(agent.profile, request.input):
                 return _NO_TEMPLATE
             rewrite = self._rewriter.rewrite(agent, request, request.input, turn_id=SPECIMEN_TURN)

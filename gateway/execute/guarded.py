@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,14 +27,23 @@ _SMALL = 64 * 1024
 
 
 class GuardedCall:
-    """A request to run an agent, and its answer, under the agent's guardrails. agent: None if it can't be read."""
+    """A request to run an agent, and its answer, under the agent's guardrails.
+
+    agent: None if it can't be read. roles: the operator's table (`agents.roles`).
+    """
 
     def __init__(
-        self, guardrails: AgentGuardrails, call: ExecuteCall, agent: ResolvedAgent | None, budget: Budget
+        self,
+        guardrails: AgentGuardrails,
+        call: ExecuteCall,
+        agent: ResolvedAgent | None,
+        budget: Budget,
+        roles: Mapping[str, str],
     ) -> None:
         self._guardrails = guardrails
         self._call = call
         self._budget = budget
+        self._roles = roles
         self._about = _about(call, agent)
 
     async def check_input(self) -> tuple[ExecuteCall, tuple[Notice, ...]]:
@@ -49,7 +59,7 @@ class GuardedCall:
         if not is_json(call.headers.get("Content-Type", "")):
             guardrails.report_unchecked("input", "the body is not JSON")
             return call, ()
-        request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget)
+        request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget, self._roles)
         try:
             content = input_content(request)
         except NoContent as error:

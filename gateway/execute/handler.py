@@ -74,7 +74,8 @@ class Handler:
         if not is_json(call.headers.get("Content-Type", "")):
             return Forward()
         with timed_step(call, "decode"):
-            request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget)
+            roles = self._rewriter.options.roles
+            request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget, roles)
         if request.kind is RequestKind.LEGACY or request.input is None:
             agent = await self._legacy.find(call, request) if self._legacy is not None else None
             if agent is not None and self._remembers(call, agent):

@@ -24,6 +24,7 @@ class PolicyHandler:
         self._policies = policies
         self._resolver = resolver
         self._budget = Budget.from_limits(settings.limits)
+        self._roles = settings.agents.roles
 
     def caller(self, lines: Iterable[bytes]) -> bytes:
         """See `gateway.ports.FastHandler`."""
@@ -53,7 +54,7 @@ class PolicyHandler:
         guardrails = policies.guardrails.for_agent(call.agent_id, name) if policies.guardrails else None
         if guardrails is None:
             return PolicyRun(policies, agent, charges, call.streaming).attach(await self._handler(call))
-        guarded = GuardedCall(guardrails, call, agent, self._budget)
+        guarded = GuardedCall(guardrails, call, agent, self._budget, self._roles)
         try:
             checked, notices = await guarded.check_input()
             forward = await self._handler(checked)

@@ -139,7 +139,7 @@ def compose(
         written.add_all_new()
     else:
         _write(written, new, known, earlier, repaired)
-    body, merged = written.read()
+    body, merged = written.read(roles)
     if profile.generation is Generation.UNIFIED_V2:
         notices += tuple(
             Notice(code, reason, placed.at) for placed in repaired for code, reason in find_left_out(placed.message)
@@ -159,20 +159,20 @@ def _read_stored(repaired: Sequence[Placed], budget: Budget) -> list[Placed]:
         return []
     body = msgspec.json.encode({"input": [item for placed in repaired for item in as_input(placed.message)]})
     place = place_map([lambda rest, at=placed.at: f"{at}{rest}" for placed in repaired])  # type: ignore[misc]
-    read = _read(body, _widened(budget, len(body)), place)
+    read = _read(body, _widened(budget, len(body)), place, {})
     assert read.input is not None
     messages = convert(read.input, Metadata(), {}, "").messages
     return [Placed(new.message, placed.at) for new, placed in zip(messages, repaired, strict=True)]
 
 
-def _read(body: bytes, budget: Budget, place: Place) -> ExecuteRequest:
+def _read(body: bytes, budget: Budget, place: Place, roles: Mapping[str, str]) -> ExecuteRequest:
     """Read a request with messages of the session. place: of what can't be read, as the client knows it.
 
     Raises:
         InvalidInput: the session holds what the gateway can't read.
     """
     try:
-        return read_execute(body, budget)
+        return read_execute(body, budget, roles)
     except InvalidInput as error:
         problems = [replace(problem, place=place(problem.place)) for problem in error.problems]
         reason = InvalidInput.of(problems).reason if problems else error.reason
@@ -243,8 +243,10 @@ class _Written:
         """Return the JSON of a value of the client's, with its long strings."""
         return msgspec.Raw(b"".join(insert(msgspec.json.encode(value), self._request.extracted.blobs)))
 
-    def read(self) -> tuple[bytes, ExecuteRequest]:
+    def read(self, roles: Mapping[str, str]) -> tuple[bytes, ExecuteRequest]:
         """Return the request's body, and the request read from it, with the client's places.
+
+        roles: the operator's table.
 
         Raises:
             InvalidInput: the session holds what the gateway can't read.
@@ -255,7 +257,7 @@ class _Written:
         members = {**self._request.other, "input": self._raw(self._value) if self._whole else self._items}
         body = msgspec.json.encode({**members, **({"parameters": parameters} if parameters else {})})
         place = place_map(self._places) if self._places else _question_place
-        merged = _read(body, _widened(self._request.extracted.budget, self._stored_bytes), place)
+        merged = _read(body, _widened(self._request.extracted.budget, self._stored_bytes), place, roles)
         assert merged.input is not None
         if self._whole and self._request.input is not None:
             return body, merged

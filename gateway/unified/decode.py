@@ -115,7 +115,9 @@ def _read_message(reading: Reading, item: dict[str, Any], at: str) -> list[Messa
     else:
         content = _read_content(message, bool(calls and message.get(calls)))
         content += tools.read_tool_calls(message, calls) if calls else []
-        if meaning(role or "").standard == "tool" and not all(isinstance(block, ToolResult) for block in content):
+        means = meaning(role or "", reading.roles)
+        is_tool = means.standard == "tool" and not means.is_renamed  # a renamed one: see TOOL_RESULT_MISSING
+        if is_tool and not all(isinstance(block, ToolResult) for block in content):
             message.problem(
                 "toolCallId",
                 "A message of role tool needs the id of the tool call that it answers",
@@ -126,7 +128,7 @@ def _read_message(reading: Reading, item: dict[str, Any], at: str) -> list[Messa
 
 
 def _read_answer(message: Fields, role: str, calls: str, call_id: str) -> list[ContentBlock]:
-    if meaning(role).standard not in ("tool", "user"):
+    if meaning(role, message.reading.roles).standard not in ("tool", "user"):
         message.problem(call_id, f"A message of role {role} can't answer a tool call", '"role": "tool"', shorten(role))
     if calls and message.get(calls):
         message.problem(calls, "A message can't both answer a tool call and call tools", f"no {calls}", calls)

@@ -19,6 +19,7 @@ from gateway.unified.payloads import ExtractedBody, extract
 from gateway.unified.validate import Problems, Reading, child, json_type
 
 _FEW_PLACEHOLDERS = 20
+_NO_ROLES: Mapping[str, str] = {}
 _EXPECTED_PARAMETER = "string, number, boolean, object or array"
 
 
@@ -61,8 +62,8 @@ class ExecuteRequest:
         return "question" in self.parameters
 
 
-def read_execute(body: bytes, budget: Budget | None = None) -> ExecuteRequest:
-    """Read the request in `body`. budget: the default one if it is None.
+def read_execute(body: bytes, budget: Budget | None = None, roles: Mapping[str, str] = _NO_ROLES) -> ExecuteRequest:
+    """Read the request in `body`. budget: the default one if it is None. roles: the operator's table (`agents.roles`).
 
     A legacy body is parsed but not validated, as it is forwarded unchanged. That includes a body that is not strict
     JSON if the cluster can't find an `input` in it.
@@ -85,11 +86,11 @@ def read_execute(body: bytes, budget: Budget | None = None) -> ExecuteRequest:
     problems = Problems(budget.problems)
     check(members, problems, budget.depth)
     problems.check()
-    return _unified(members, extracted)
+    return _unified(members, extracted, roles)
 
 
-def _unified(members: dict[str, Any], extracted: ExtractedBody) -> ExecuteRequest:
-    reading = Reading(extracted)
+def _unified(members: dict[str, Any], extracted: ExtractedBody, roles: Mapping[str, str]) -> ExecuteRequest:
+    reading = Reading(extracted, roles)
     agent_input = read_input(reading, members["input"])
     parameters = _parameters(reading, members)
     other = _other(reading, members)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.errors import InvalidInput, Problem
@@ -12,6 +13,7 @@ from gateway.unified.jsonstrings import Unreadable
 from gateway.unified.payloads import ExtractedBody
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
+_NO_ROLES: Mapping[str, str] = {}
 _SHOWN = 60  # characters of a client's string or key shown in an error
 
 
@@ -89,10 +91,14 @@ def shorten(text: str) -> str:
 
 
 class Reading:
-    """One pass over a decoded body: its problems, its extracted strings, and how much of the budget is used."""
+    """One pass over a decoded body: its problems, its extracted strings, and how much of the budget is used.
 
-    def __init__(self, extracted: ExtractedBody) -> None:
+    roles: client role → standard role, as the operator mapped them (`gateway.unified.roles`).
+    """
+
+    def __init__(self, extracted: ExtractedBody, roles: Mapping[str, str] = _NO_ROLES) -> None:
         self.extracted = extracted
+        self.roles = roles
         self.budget = extracted.budget
         self.problems = Problems(self.budget.problems)
         self.placeholders = 0

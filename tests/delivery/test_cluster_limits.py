@@ -71,6 +71,19 @@ def test_what_the_cluster_cannot_serve(changes: dict[str, Any], blocks: list[Any
     assert refused(replace(V2, **changes), *blocks) == expected
 
 
+def test_a_role_that_is_mapped_from_tool_is_sent_as_tool() -> None:
+    """Bedrock and OpenAI refuse a tool's answer without an id."""
+    answer = {"role": "tool", "toolCallId": "c1", "content": [TEXT]}
+    body = msgspec.json.encode({"input": [answer, {"role": "tool", "content": [TEXT]}]})
+    conversation = read_execute(body, roles={"tool": "user"}).input
+    assert conversation is not None
+    with pytest.raises(UndeliverableContent) as refusal:
+        refuse_cluster_limits(replace(V2, provider="bedrock/converse"), conversation, {})
+    assert [(problem.place, problem.code) for problem in refusal.value.problems] == [
+        ("input[1]", "TOOL_RESULT_MISSING")
+    ]
+
+
 def test_tool_result_last_for_gemini() -> None:
     """The cluster would call the LLM and then answer 500 (34_conversational_v2_more)."""
     call = {

@@ -231,6 +231,14 @@ async def test_describe_puts_a_note_where_the_operator_chose_it(start_deployment
     assert (await deployment.execute("flow-e", {"input": BLOCKS})).status == 400
 
 
+async def test_a_role_that_is_mapped_from_tool_needs_no_call(start_deployment: StartDeployment) -> None:
+    deployment = await start_deployment("2.19.0", {"agents": {"roles": {"tool": "user"}}})
+    for text in ("sunny", "rainy"):  # the second one on the fast path
+        answer = await deployment.execute("flow-a", {"input": [{"role": "tool", "content": text}]})
+        assert (answer.status, answer.headers.get(NOTICE)) == (200, "ROLE_MAPPED")
+        assert deployment.simulator.received[-1] == llm_body([{"role": "user", "content": [{"text": asked(text)}]}])
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 async def test_a_compressed_body_is_rewritten(deployment: Deployment, encoding: str) -> None:
     raw = json.dumps({"input": BLOCKS}).encode()

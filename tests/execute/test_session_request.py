@@ -35,6 +35,14 @@ def composed(body: Any, before: Earlier = ONE, profile: AgentProfile = PROFILE, 
     return compose(profile, request, before, Metadata(), {}, "turn")
 
 
+def test_the_operators_roles_apply_to_the_whole_conversation() -> None:
+    roles = {"tool": "user"}
+    request = read_execute(b'{"input": [{"role": "tool", "content": "sunny"}]}', roles=roles)
+    sent = compose(PROFILE, request, ONE, Metadata(), roles, "turn")
+    assert json.loads(sent.body)["input"][-1] == {"role": "tool", "content": "sunny"}
+    assert sent.new == (Message("user", ({"text": "sunny"},), Metadata(input_type="messages")),)
+
+
 def places(request: SessionRequest) -> list[str]:
     assert request.request.input is not None
     return [block.at for message in request.request.input.messages for block in message.content]

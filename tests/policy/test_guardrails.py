@@ -115,6 +115,14 @@ async def test_a_changed_input_is_planned_and_reported(start: Start, webhook: We
     assert place.metric("mlc_gateway_notices_total", code="GUARDRAIL_CHANGED") == 2
 
 
+async def test_a_guardrail_sees_an_input_in_the_operators_roles(start: Start, webhook: Webhook) -> None:
+    place = await start(guardrail(webhook), agents={"roles": {"tool": "user"}})
+    place.cluster.answers = [RAN]
+    answer = await place.execute(FLOW, {"input": [{"role": "tool", "content": "hi"}]})
+    assert answer.status == 200
+    assert webhook.seen[0]["input"]["messages"][0]["role"] == "tool"
+
+
 async def test_a_changed_question(start: Start, webhook: Webhook) -> None:
     webhook.verdict = replacing("4111", "[card]")
     place = await start(guardrail(webhook))

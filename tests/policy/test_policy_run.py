@@ -78,7 +78,7 @@ class Env:
         if self.agent_guardrails is not None:
             headers = CIMultiDictProxy(CIMultiDict[str]())
             call = ExecuteCall("a", "POST", "/", headers, b"{}", "id", streaming)
-            guarded = GuardedCall(self.agent_guardrails, call, AGENT, Budget())
+            guarded = GuardedCall(self.agent_guardrails, call, AGENT, Budget(), {})
         return PolicyRun(self.policies, AGENT, charges, streaming, guarded)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -77,7 +78,29 @@ def test_a_tool_turn_names_its_call(role: str) -> None:
     assert problems([{"role": role, "content": "x"}]) == [("input[0].toolCallId", reason)]
 
 
-def problems(value: Any) -> list[tuple[str, str]]:
+@pytest.mark.parametrize(
+    ("message", "roles", "accepted"),
+    [
+        ({"role": "tool", "content": "x"}, {"tool": "user"}, True),
+        ({"role": "Tool", "content": "x"}, {"TOOL": "assistant"}, True),
+        ({"role": "tool", "content": "x"}, {"tool": "tool"}, False),
+        ({"role": "function", "content": "x"}, {"function": "tool"}, True),  # TOOL_RESULT_MISSING, where it is mapped
+        ({"role": "assistant", "toolCallId": "1", "content": "x"}, {"assistant": "tool"}, True),
+        ({"role": "tool", "toolCallId": "1", "content": "x"}, {"tool": "user"}, True),
+        ({"role": "bot", "toolCallId": "1", "content": "x"}, {"bot": "assistant"}, False),
+    ],
+)
+def test_the_operators_table_decides_who_answers_a_tool_call(
+    message: Any, roles: dict[str, str], accepted: bool
+) -> None:
+    body = json.dumps({"input": [message]}).encode()
+    if accepted:
+        assert read_execute(body, roles=roles).input
+    else:
+        assert [place for place, _ in problems([message], roles)] == ["input[0].toolCallId"]
+
+
+def problems(value: Any, roles: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
     with pytest.raises(InvalidInput) as refusal:
-        read_execute(json.dumps({"input": value}).encode())
+        read_execute(json.dumps({"input": value}).encode(), roles=roles or {})
     return [(problem.place, problem.reason) for problem in refusal.value.problems]
