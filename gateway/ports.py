@@ -6,14 +6,14 @@ the cluster through a `ClusterReader`, and media through a `MediaFetcher`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from gateway.observe.record import Delivery, Usage
+from gateway.observe.record import Delivery
 from gateway.unified.model import Media
 
 
@@ -62,7 +62,7 @@ class ExecuteCall:
 
 Retry = Callable[[int, bytes], "Forward | Answer | Awaitable[Answer] | None"]
 Finish = Callable[[int, bytes], Awaitable["Answer | None"]]
-Answered = Callable[[int, bytes], Usage | None]
+Answered = Callable[[int, bytes], Coroutine[Any, Any, None] | None]
 
 
 class Forward(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class Forward(msgspec.Struct, frozen=True):
     answered: called once with status and decoded body of the cluster's whole response (an event stream's too), after it
         was sent on. The body is b"" if it has more than 16 MiB, is incomplete or can't be decoded; the status is 0 if
         there was no response. If nothing was sent, it is not called. A `Forward` of `retry` without one keeps that of
-        the first. It returns what the run used, None if that is not known.
+        the first. It may return work that takes longer, which is awaited.
     guardrails: what guardrails did, see `ExchangeRecord`; those that check the response are added before it is sent.
     """
 

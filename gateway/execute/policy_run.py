@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 import msgspec
 
@@ -16,7 +17,7 @@ from gateway.execute.run_usage import NOT_READ, read_usage
 from gateway.memory.model import Usage as Tokens
 from gateway.notices import Notice
 from gateway.observe.record import Usage
-from gateway.offload import run_here_if
+from gateway.offload import READING, run_here_if
 from gateway.policy.budgets import Charge
 from gateway.policy.policies import Policies
 from gateway.policy.usage import HEADER, UNKNOWN, Llm, header_value
@@ -145,13 +146,22 @@ class PolicyRun:
             headers[NOTICE] = _codes("", notices)
         return headers
 
-    def _answered(self, status: int, body: bytes) -> Usage | None:
+    def _answered(self, status: int, body: bytes) -> Coroutine[Any, Any, None] | None:
         """Read what the run used, and charge it, unless that is done; see `gateway.ports.Forward`."""
-        if not self._measured:
-            self._measure(status, read_usage(self._profile, body, self._streaming) if body else None)
-            if self._policies.budgets is not None and self._used_something:
-                self._policies.budgets.charge_later(self._charges, self._usage)
-        return self._usage
+        if self._measured:
+            return None
+        if len(body) > _SMALL:
+            return self._answered_large(status, body)
+        self._charge_later(status, read_usage(self._profile, body, self._streaming) if body else None)
+        return None
+
+    async def _answered_large(self, status: int, body: bytes) -> None:
+        self._charge_later(status, await READING.run(read_usage, self._profile, body, self._streaming))
+
+    def _charge_later(self, status: int, tokens: Tokens | None) -> None:
+        self._measure(status, tokens)
+        if self._policies.budgets is not None and self._used_something:
+            self._policies.budgets.charge_later(self._charges, self._usage)
 
     def _measure(self, status: int, tokens: Tokens | None) -> None:
         """Count what the run used. A refusal by the cluster (4xx) used nothing; of a failure nothing is known."""

@@ -13,6 +13,8 @@ from gateway.observe.record import Delivery
 from gateway.observe.record import Usage as RecordedUsage
 from gateway.policy.prices import Prices
 
+_PIECE = 64 * 1024
+"""Bytes of a stream that are searched for the end of an event at a time: the search blocks all other threads."""
 NOT_READ = AgentProfile("", "", "", (), Generation.TEXT)
 """Stands for an agent that can't be read."""
 
@@ -26,7 +28,8 @@ def read_usage(profile: AgentProfile | None, body: bytes, streaming: bool) -> Us
     profile = profile or NOT_READ
     if streaming and not body.lstrip().startswith(b"{"):
         reader = StreamReader(profile)
-        reader.feed(body)
+        for start in range(0, len(body), _PIECE):
+            reader.feed(body[start : start + _PIECE])
         return reader.answer().usage
     return read_answer(profile, body).usage
 

@@ -10,9 +10,9 @@ from gateway.errors import GatewayError
 from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
-from gateway.offload import READING
 from gateway.ports import Answer, Answered, Finish, Forward
 from gateway.proxy import content_coding
+from gateway.proxy.answer_report import AnswerReport
 from gateway.proxy.body_copy import ResponseCopy
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.interfaces import Client
@@ -245,26 +245,7 @@ class DecidedExchange(Exchange):
 
     def _report(self, answered: Answered, copy: ResponseCopy | None) -> None:
         """Show the use case the cluster's response, which the exchange is done with."""
-        if copy is None or copy.head is None:
-            self._call(answered, 0, b"")
-        elif copy.is_small:
-            self._call(answered, copy.head.status, copy.content())
-        else:
-            self._port.lifecycle.run_report(self._report_large(answered, copy.head.status, copy))
-
-    async def _report_large(self, answered: Answered, status: int, copy: ResponseCopy) -> None:
-        try:
-            content = await READING.run(copy.content)
-        except Exception:
-            self._port.log.internal_error(self)
-            content = b""
-        self._call(answered, status, content)
-
-    def _call(self, answered: Answered, status: int, content: bytes) -> None:
-        try:
-            answered(status, content)
-        except Exception:
-            self._port.log.internal_error(self)
+        AnswerReport(self, answered, self._port.lifecycle, self._port.log).run(copy)
 
     def _decide_retry(self, held: _HeldResponse) -> None:
         """Ask the use case whether to send another request after an error response. It is asked once."""

@@ -135,7 +135,9 @@ class QuickRun:
             if forward.abandoned is not None:
                 forward.abandoned()
             if forward.answered is not None:
-                forward.answered(reply.status, reply.body)
+                left = forward.answered(reply.status, reply.body)
+                if left is not None:
+                    await left
 
     async def _answer(self, target: str, forward: Forward, body: bytes, reply: Answer) -> Answer:
         if reply.status >= 400 and forward.retry is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from gateway.agents.resolver import ResolvedAgent
 from gateway.config.policy import Guardrail, UsageBudget
 from gateway.errors import GuardrailRefused, GuardrailUnavailable
+from gateway.execute import policy_run
 from gateway.execute.guarded import GuardedCall
 from gateway.execute.policy_run import PolicyRun
+from gateway.execute.run_usage import read_usage
 from gateway.notices import Notice
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
-from gateway.observe.record import Delivery, Usage
+from gateway.observe.record import Delivery
 from gateway.policy.budget_stores.memory import MemoryBudgetStore
 from gateway.policy.budgets import Budgets
 from gateway.policy.guardrails import Guardrails
@@ -130,11 +133,29 @@ async def test_what_is_not_held_is_read_after_it_was_sent(known: bool) -> None:
     env = Env()
     forward = (await env.run()).attach(Forward())
     assert forward.answered is not None
-    used = forward.answered(200, BODY if known else b"")
-    assert used == (Usage(11, 7) if known else None)
-    assert env.spent == (18 if known else 0)
-    assert forward.answered(200, BODY) == used
-    assert env.spent == (18 if known else 0)
+    for body in (BODY if known else b"", BODY):
+        assert forward.answered(200, body) is None
+        assert env.spent == (18 if known else 0)
+
+
+async def test_a_large_answer_is_read_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def read(*args: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return read_usage(*args)
+
+    monkeypatch.setattr(policy_run, "read_usage", read)
+    env = Env()
+    forward = (await env.run(streaming=True)).attach(Forward())
+    assert forward.answered is not None
+    left = forward.answered(200, b": wait\n\n" * 10_000 + b"".join(events()))
+    assert left is not None
+    assert (threads, env.spent) == ([], 0)
+    await left
+    assert (threads, env.spent) == (["reading"], 1125)
+    assert forward.answered(200, BODY) is None
+    assert env.spent == 1125
 
 
 async def test_a_held_answer_is_measured_once() -> None:
@@ -146,7 +167,7 @@ async def test_a_held_answer_is_measured_once() -> None:
     assert answer is not None
     assert answer.body == BODY
     assert answer.headers["X-MLC-Gateway-Usage"].startswith("input=11; output=7; model=")
-    assert forward.answered(200, BODY) == Usage(11, 7)
+    assert forward.answered(200, BODY) is None
     assert env.spent == 18
 
 

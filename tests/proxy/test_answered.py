@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gateway.ports import Answer, Forward
-from gateway.proxy import decided, execution
+from gateway.proxy import answer_report, execution
 from tests.conftest import StartGateway
 from tests.proxy.test_finish import COMPRESSED, REQUEST, STREAM, chunked, response
 from tests.proxy.use_case import UseCase
@@ -165,6 +165,27 @@ async def test_a_fault_of_the_use_case_does_not_reach_the_client(start_gateway: 
             assert (await send_request(gateway.data_port, REQUEST)).line == b"HTTP/1.1 200 OK"
 
 
+@pytest.mark.parametrize("body", [b"{}", LARGE], ids=["small", "large"])
+async def test_a_gateway_that_stops_waits_for_the_work_that_is_left(start_gateway: StartGateway, body: bytes) -> None:
+    may_end, ends = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        ends.set()
+        await may_end.wait()
+        raise RuntimeError("which is logged")
+
+    async with RecordingUpstream([response(body)]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], answered=lambda *_: work())))
+        assert (await send_request(gateway.data_port, REQUEST)).body == body
+        async with asyncio.timeout(PATIENCE):
+            await ends.wait()
+            ended = asyncio.create_task(gateway._now.ended())
+            await asyncio.sleep(0.01)
+            assert not ended.done()
+            may_end.set()
+            await ended
+
+
 async def test_a_gateway_that_stops_waits_for_the_report_of_a_large_response(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +197,7 @@ async def test_a_gateway_that_stops_waits_for_the_report_of_a_large_response(
             await may_read.wait()
             return function()
 
-    monkeypatch.setattr(decided, "READING", Reading())
+    monkeypatch.setattr(answer_report, "READING", Reading())
     listener = Listener()
     async with RecordingUpstream([response(LARGE)]) as upstream:
         gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], answered=listener.answered)))
