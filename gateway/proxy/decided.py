@@ -90,9 +90,9 @@ class DecidedExchange(Exchange):
             await work
         except Exception:
             self._task = None
-            self._break_off()
+            self.break_off()
 
-    def _break_off(self) -> None:
+    def break_off(self) -> None:
         """End the exchange after an exception that nothing else handles: its client would wait for ever."""
         try:
             self._fail(self._port.log.internal_error(self))
@@ -105,14 +105,14 @@ class DecidedExchange(Exchange):
         try:
             self._take_head(head, piece, complete)
         except Exception:
-            self._break_off()
+            self.break_off()
 
     def on_body(self, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
         try:
             self._take_body(piece, complete)
         except Exception:
-            self._break_off()
+            self.break_off()
 
     def _take_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """Send on a response, or hold it back until the use case has decided what to do with it."""

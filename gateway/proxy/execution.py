@@ -105,13 +105,16 @@ class Execution(DecidedExchange):
         self._read = None
         self._raw = raw
         self._read_at = self.arrived if self.ticket is None else time.monotonic()  # it may have waited
-        forward = self._port.dispatcher.try_fast(self, raw)
-        if forward is not None:
-            self._port.log.rewrote("prepared", time.monotonic() - self._read_at)
-            self._retry = forward.retry is not None
-            self._send(forward, raw)
-        else:
-            self.run_task(self._run_slowly(raw))
+        try:
+            forward = self._port.dispatcher.try_fast(self, raw)
+            if forward is not None:
+                self._port.log.rewrote("prepared", time.monotonic() - self._read_at)
+                self._retry = forward.retry is not None
+                self._send(forward, raw)
+            else:
+                self.run_task(self._run_slowly(raw))
+        except Exception:  # on its way to the loop it would close the connection without a response
+            self.break_off()
 
     async def _run_slowly(self, raw: bytes) -> None:
         fields = self.request.fields

@@ -93,7 +93,7 @@ BLOCKS = st.lists(st.builds(lambda text: {"type": "text", "text": text}, TEXTS) 
 MESSAGES = st.lists(
     st.builds(
         lambda role, content: {"role": role, "content": content},
-        st.sampled_from(["user", "assistant", "system", "User", "developer", "critic"]),
+        st.sampled_from(["user", "assistant", "system", "User", "developer", "critic", "tool", "function", "ai", ""]),
         TEXTS | BLOCKS,
     ),
     max_size=5,
@@ -109,6 +109,7 @@ def _without_turn(forward: Forward) -> bytes:
 
 @examples(300)
 @given(st.sampled_from(AGENTS), TEXTS | BLOCKS | MESSAGES)
+@example(AGENTS[0], [{"role": "tool", "content": "x"}])
 @example(AGENTS[0], "naïve 😀 [1] / \x7f: -")
 def test_it_sends_what_the_use_case_sends(agent: tuple[str, str], value: Any) -> None:
     version, name = agent
