@@ -11,7 +11,7 @@ from gateway.execute.answers import read_answer
 from gateway.execute.deliveries import QUESTION, with_notices
 from gateway.execute.output import Outputs
 from gateway.execute.reporter import Reporter
-from gateway.execute.response_headers import DELIVERY, NOTICE, delivery_value
+from gateway.execute.response_headers import BOTH_SENT, DELIVERY, NOTICE, delivery_value
 from gateway.execute.rewriter import new_turn_id
 from gateway.execute.run_answer import RunAnswer
 from gateway.execute.session_request import IDS, Earlier, SessionRequest, compose
@@ -143,6 +143,8 @@ class SessionRun:
             headers[DELIVERY] = delivery_value(
                 delivery.strategy, delivery.provider, delivery.input_type, delivery.proved
             )
+        if self._request.input is not None and self._request.has_question:
+            headers["Warning"] = BOTH_SENT
         return msgspec.structs.replace(
             forward,
             body=[self.sent.body] if forward.body is None else forward.body,

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from gateway.app import Gateway
-from gateway.execute.response_headers import DELIVERY, NOTICE
+from gateway.execute.response_headers import NOTICE
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.server import Simulator
 from tests.conftest import StartGateway
@@ -21,13 +21,13 @@ RULE = {"agent": "*", "memory": "gateway"}
 
 @dataclass
 class Answered:
-    """What a client got, and what the LLM received for it. delivery: the header."""
+    """What a client got, and what the LLM received for it."""
 
     status: int
     body: Any
     notices: str
     llm: list[Any]
-    delivery: str
+    headers: Mapping[str, str]
 
     @property
     def memory_id(self) -> str:
@@ -72,8 +72,7 @@ class Cluster:
         async with aiohttp.ClientSession() as client, client.post(url, json=body, headers=headers) as response:
             received = await response.json()
             notices = ", ".join(response.headers.getall(NOTICE, []))
-            delivery = response.headers.get(DELIVERY, "")
-            return Answered(response.status, received, notices, self.simulator.received[before:], delivery)
+            return Answered(response.status, received, notices, self.simulator.received[before:], response.headers)
 
 
 StartCluster = Callable[..., Awaitable[Cluster]]

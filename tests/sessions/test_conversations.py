@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.execute.response_headers import BOTH_SENT, DELIVERY
 from gateway.simulator.fixtures import connector_body, seed_core
 from gateway.simulator.fixtures import templates as templates_of
 from gateway.simulator.server import Simulator
@@ -87,7 +88,17 @@ async def test_the_delivery_header_names_what_the_client_sent(
     ):
         answered = await cluster.ask(agent, sent, memory_id)
         memory_id = answered.memory_id
-        assert answered.delivery.split("; ")[2:] == [f"input={kind}"]
+        assert answered.headers[DELIVERY].split("; ")[2:] == [f"input={kind}"]
+
+
+async def test_a_question_beside_the_input_is_ignored_with_a_warning(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster("2.19.0")
+    memory_id = ""
+    for text in ("one", "two"):
+        answered = await cluster.ask("flow-b", {"input": text, "parameters": {"question": "x"}}, memory_id)
+        memory_id = answered.memory_id
+        assert answered.headers["Warning"] == BOTH_SENT
+    assert "Warning" not in (await cluster.ask("flow-b", {"parameters": {"question": "x"}}, memory_id)).headers
 
 
 async def test_a_second_gateway_goes_on_with_the_session(start_cluster: StartCluster) -> None:
