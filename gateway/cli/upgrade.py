@@ -19,7 +19,7 @@ from gateway.cli.upgrade_run import RunOptions, UpgradeRun, done_json, interrupt
 from gateway.config.load import ConfigError
 from gateway.delivery.template_change import Code
 from gateway.execute.build import check_rules
-from gateway.migrate.backup import DIRECTORY, BackupError, Journal, cluster_address, lock_directory, unfinished
+from gateway.migrate.backup import DIRECTORY, BackupError, Journal, lock_directory, unfinished
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
 from gateway.migrate.credential import CredentialError
 from gateway.migrate.display import as_json, show
@@ -129,7 +129,7 @@ def _show(cluster: Connected, options: _Options) -> int:
 def _apply(cluster: Connected, options: _Options, run: UpgradeRun) -> int:
     """Finish what earlier runs began, then make the changes."""
     for journal in unfinished(options.backup_dir):
-        if journal.record.url == cluster_address(cluster.url):
+        if journal.is_of(cluster.url):
             run.finish_earlier(journal)
         else:
             where = f"{journal.path} is not finished; it is of {journal.record.url}"

@@ -22,7 +22,7 @@ from gateway.migrate.credential import CredentialError, ask_credential, credenti
 from gateway.migrate.display import request_line
 from gateway.migrate.gateways import tell
 from gateway.migrate.next_command import next_command
-from gateway.migrate.rollback import RolledBack, UndoFailed, carry_out, roll_back
+from gateway.migrate.rollback import Gone, RolledBack, UndoFailed, carry_out, roll_back
 from gateway.migrate.upgrade import Documents, Offer
 
 Probe = Literal["documents", "template", "execute"]
@@ -155,8 +155,12 @@ class UpgradeRun:
         return "upgraded"
 
     def _undo(self, journal: Journal) -> Result:
-        roll_back(self._cluster, journal, self.report, changed=self._tell_gateways)
-        self.report(f"{journal.record.key}: undone; an earlier run had begun to undo it")
+        same = journal.is_of(self._cluster.url)
+        try:
+            roll_back(self._cluster, journal, self.report, changed=self._tell_gateways, accept_gone=same)
+            self.report(f"{journal.record.key}: undone; an earlier run had begun to undo it")
+        except Gone as gone:
+            self.report(f"{journal.path}: {gone}")
         return "rolled back"
 
     def _probe(self, journal: Journal) -> Callable[[], None]:

@@ -91,13 +91,19 @@ def read_part(cluster: Cluster, place: str) -> Any:
     """Read the current part at a step's `place`.
 
     Raises:
+        Missing: the document does not exist.
         ClusterError: it can't be read.
     """
     kind, id_ = place.split("/")[:2]
     status, document = cluster.call("GET", document_path(kind, id_))
     if status != 200 or not document:
-        raise ClusterError(f"{kind}/{id_} can't be read ({answer_of(status, document)})")
+        failure = Missing if status == 404 else ClusterError
+        raise failure(f"{kind}/{id_} can't be read ({answer_of(status, document)})")
     return part(place, document)
+
+
+class Missing(ClusterError):
+    """The cluster has no such document."""
 
 
 class _Fetch:
