@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from gateway.execute.build import check_rules
 from gateway.migrate.agents_table import show
 from gateway.migrate.assess import Assessment, assess
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
+from gateway.migrate.next_command import next_command
 from gateway.migrate.report import ClusterInfo, as_json, missing
 from gateway.migrate.samples import KINDS
 from gateway.migrate.scan import Progress, scan
@@ -107,7 +109,7 @@ def _found(cluster: Connected, given: Sequence[str], types: Sequence[str]) -> tu
     with _bar() as progress:
         scanned = scan(cluster, cluster.version, given, rules, progress)
     options = MappingOptions(settings.agents.roles, settings.agents.allow_prefill)
-    found = assess(scanned, options, rules, settings.agents.aliases)
+    found = assess(scanned, options, rules, settings.agents.aliases, partial(next_command, cluster.options, "upgrade"))
     info = ClusterInfo(cluster.name, cluster.url, cluster.version, scanned.unified_api, scanned.notes)
     # An agent that can't be read may be of any type: never leave it out.
     wanted = {type_.lower() for type_ in types}

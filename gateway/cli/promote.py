@@ -28,6 +28,7 @@ from gateway.migrate.connection import (
 )
 from gateway.migrate.credential import CredentialError, ask_credential, read_credential
 from gateway.migrate.display import call_json, request_line
+from gateway.migrate.next_command import next_command
 from gateway.migrate.probe import QUESTION
 from gateway.migrate.promote import (
     V2,
@@ -119,7 +120,8 @@ def command(cluster: ClusterOptions, **options: Any) -> int:
 
 
 def _run(cluster: Connected, options: _Options) -> int:
-    (agent_id,) = agent_ids(cluster, [options.agent], is_any_promoted)  # they have the names of the old ones
+    listing = next_command(cluster.options, "agents")
+    (agent_id,) = agent_ids(cluster, [options.agent], is_any_promoted, listing)  # those have the names of the old ones
     documents = read_documents(cluster, cluster.version, [agent_id], rules_of(cluster))
     existing, agent_type, container = _existing(cluster, agent_id, options)
     found = promotion(documents, agent_id, agent_type, container)

@@ -16,7 +16,7 @@ from gateway.migrate.backup import BackupError, Journal, lock_directory
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
 from gateway.migrate.display import request_line
 from gateway.migrate.gateways import tell
-from gateway.migrate.rollback import UndoFailed, roll_back
+from gateway.migrate.rollback import Gone, UndoFailed, roll_back
 
 _EXAMPLES = """\
 mlc-gateway rollback --url http://127.0.0.1:9200 mlc-backups/20260101T120000Z-connectors-abc.json
@@ -66,11 +66,18 @@ def _undo(cluster: Connected, path: Path, force: bool, gateways: tuple[str, ...]
 
     with lock_directory(path.parent):
         journal = Journal.load(path)  # again: until the lock was taken, another run may have changed it
+        same = journal.is_of(cluster.url)
         try:
-            left = roll_back(cluster, journal, _print, force, changed=tell_gateways)
+            left = roll_back(cluster, journal, _print, force, changed=tell_gateways, accept_gone=same or force)
+        except Gone as gone:
+            _print(f"{path}: {gone}")
+            return True
         except UndoFailed as error:
+            other = (
+                "" if same else f"\nThe backup is of the cluster at {journal.record.url}, and this is {cluster.url}."
+            )
             calls = "".join(f"\n  {request_line(call)}" for call in error.calls)
-            _complain(f"{path}: {error}\nNot undone (--force undoes what somebody changed since, too):{calls}")
+            _complain(f"{path}: {error}{other}\nNot undone (--force undoes what somebody changed since, too):{calls}")
             return False
     _print(f"{path}: {journal.record.key} is {'undone' if left else 'as it was before'}")
     for line in left:

@@ -15,14 +15,15 @@ from gateway.agents.rules import Rule
 from gateway.cli.cluster import cluster_options, gateway_option
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import PlainConsole, fail, print_json
-from gateway.cli.upgrade_run import RunOptions, UpgradeRun, done_json, interrupted_by_signals, resume_command
+from gateway.cli.upgrade_run import RunOptions, UpgradeRun, done_json, interrupted_by_signals, resume_elsewhere
 from gateway.config.load import ConfigError
 from gateway.delivery.template_change import Code
 from gateway.execute.build import check_rules
-from gateway.migrate.backup import DIRECTORY, BackupError, Journal, cluster_address, lock_directory, unfinished
+from gateway.migrate.backup import DIRECTORY, BackupError, Journal, lock_directory, unfinished
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
 from gateway.migrate.credential import CredentialError
 from gateway.migrate.display import as_json, show
+from gateway.migrate.next_command import next_command
 from gateway.migrate.reading import agent_ids, read_documents
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers
 
@@ -107,7 +108,7 @@ def rules_of(cluster: Connected) -> tuple[Rule, ...]:
 
 
 def _plan(cluster: Connected, options: _Options, tag: str) -> tuple[Documents, list[Offer | Refused]]:
-    wanted = agent_ids(cluster, options.agents)
+    wanted = agent_ids(cluster, options.agents, listing=next_command(cluster.options, "agents"))
     documents = read_documents(cluster, cluster.version, wanted, rules_of(cluster))
     return documents, offers(documents, wanted, tag, bool(options.credential_file or options.ask_credential))
 
@@ -128,11 +129,11 @@ def _show(cluster: Connected, options: _Options) -> int:
 def _apply(cluster: Connected, options: _Options, run: UpgradeRun) -> int:
     """Finish what earlier runs began, then make the changes."""
     for journal in unfinished(options.backup_dir):
-        if journal.record.url == cluster_address(cluster.url):
+        if journal.is_of(cluster.url):
             run.finish_earlier(journal)
         else:
             where = f"{journal.path} is not finished; it is of {journal.record.url}"
-            run.report(f"{where}. To finish it: {resume_command(journal)}")
+            run.report(f"{where}. To finish it, with that cluster's account: {resume_elsewhere(journal)}")
     documents, found = _plan(cluster, options, secrets.token_hex(16))
     if not options.json:
         show(PlainConsole(), found, options.verbose)

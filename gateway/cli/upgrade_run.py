@@ -17,11 +17,12 @@ from gateway.cli.output import print_progress
 from gateway.migrate import probe
 from gateway.migrate.apply import NeedsCredential
 from gateway.migrate.backup import Journal
-from gateway.migrate.connection import ClusterError, Connected
+from gateway.migrate.connection import ClusterError, ClusterOptions, Connected
 from gateway.migrate.credential import CredentialError, ask_credential, credential_names, read_credential
 from gateway.migrate.display import request_line
 from gateway.migrate.gateways import tell
-from gateway.migrate.rollback import RolledBack, UndoFailed, carry_out, roll_back
+from gateway.migrate.next_command import next_command
+from gateway.migrate.rollback import Gone, RolledBack, UndoFailed, carry_out, roll_back
 from gateway.migrate.upgrade import Documents, Offer
 
 Probe = Literal["documents", "template", "execute"]
@@ -126,14 +127,14 @@ class UpgradeRun:
             result = work()
         except KeyboardInterrupt:
             self._complain(
-                f"{journal.record.key}: interrupted. To finish it, run this again, or {resume_command(journal)}; to "
-                f"undo it: mlc-gateway rollback {journal.path}"
+                f"{journal.record.key}: interrupted. To finish it, run this again, or {self._resume_command(journal)}; "
+                f"to undo it: {self._rollback_command(journal)}"
             )
             raise
         except NeedsCredential:
             raise CredentialError(
                 f"{journal.path} is not finished and needs the credential of its new connector. To finish it: "
-                f"{resume_command(journal)} --credential-file FILE; to undo it: mlc-gateway rollback {journal.path}"
+                f"{self._resume_command(journal)} --credential-file FILE; to undo it: {self._rollback_command(journal)}"
             ) from None
         except RolledBack as error:
             self._complain(f"{journal.record.key} failed and was undone: {error}")
@@ -142,7 +143,7 @@ class UpgradeRun:
         except UndoFailed as error:
             calls = "".join(f"\n  {request_line(call)}" for call in error.calls)
             self._complain(
-                f"{journal.record.key}: {error}\nThe change is half done. `mlc-gateway rollback {journal.path}` sends "
+                f"{journal.record.key}: {error}\nThe change is half done. `{self._rollback_command(journal)}` sends "
                 f"the remaining calls:{calls}"
             )
             result = "half done"
@@ -150,12 +151,16 @@ class UpgradeRun:
 
     def _carry_out(self, journal: Journal, credential: Mapping[str, str] | None) -> Result:
         carry_out(self._cluster, journal, self._probe(journal), self.report, credential, changed=self._tell_gateways)
-        self.report(f"{journal.record.key}: upgraded; to undo it: mlc-gateway rollback {journal.path}")
+        self.report(f"{journal.record.key}: upgraded; to undo it: {self._rollback_command(journal)}")
         return "upgraded"
 
     def _undo(self, journal: Journal) -> Result:
-        roll_back(self._cluster, journal, self.report, changed=self._tell_gateways)
-        self.report(f"{journal.record.key}: undone; an earlier run had begun to undo it")
+        same = journal.is_of(self._cluster.url)
+        try:
+            roll_back(self._cluster, journal, self.report, changed=self._tell_gateways, accept_gone=same)
+            self.report(f"{journal.record.key}: undone; an earlier run had begun to undo it")
+        except Gone as gone:
+            self.report(f"{journal.path}: {gone}")
         return "rolled back"
 
     def _probe(self, journal: Journal) -> Callable[[], None]:
@@ -172,6 +177,16 @@ class UpgradeRun:
     def _tell_gateways(self) -> None:
         for line in tell(self._options.gateways, self._cluster.settings):
             self.report(line)
+
+    def _resume_command(self, journal: Journal) -> str:
+        """Return the command that finishes a journal."""
+        resume = ("--resume", str(journal.path))
+        return next_command(self._cluster.options, "upgrade", options=resume, gateways=self._options.gateways)
+
+    def _rollback_command(self, journal: Journal) -> str:
+        """Return the command that undoes a journal."""
+        gateways = self._options.gateways
+        return next_command(self._cluster.options, "rollback", str(journal.path), gateways=gateways)
 
     def report(self, line: str) -> None:
         """Print a line: on standard error if standard output gets JSON."""
@@ -223,9 +238,9 @@ def interrupted_by_signals() -> Iterator[None]:
             signal(number, SIG_DFL)
 
 
-def resume_command(journal: Journal) -> str:
-    """Return the command that finishes a journal."""
-    return f"mlc-gateway upgrade --resume {journal.path}"
+def resume_elsewhere(journal: Journal) -> str:
+    """Return the command that finishes a journal of another cluster than this run's."""
+    return next_command(ClusterOptions(url=journal.record.url), "upgrade", options=("--resume", str(journal.path)))
 
 
 def done_json(done: Iterable[Done]) -> list[dict[str, Any]]:

@@ -116,7 +116,11 @@ class Page(Struct, frozen=True):
 
 
 class SessionPage(Struct, frozen=True):
-    """Sessions, and the `after` of the next page; "" for the last one."""
+    """Sessions, and the `after` of the next page; "" for the last one.
+
+    same_moment: the list is as it was when the page before was read, so no session has moved between the two.
+    """
 
     sessions: tuple[Session, ...]
     next: str = ""
+    same_moment: bool = False

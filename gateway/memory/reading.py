@@ -126,31 +126,34 @@ async def read_turns(
 async def read_sessions(store: Store, owner: Owner | None = None) -> AsyncGenerator[Session, None]:
     """Yield the sessions of `owner`, or all of the store, once each, the last updated first.
 
-    A session that is updated between two pages moves to the front of the list. So after a list of several pages, its
-    front is read again, and the sessions that were not seen follow.
+    A session that is updated between two pages moves to the front of the list. So unless all pages were of the same
+    moment, the front of the list is read again, and the sessions that were not seen follow.
     """
     seen: set[SessionKey] = set()
-    since, several = -inf, True
-    while several:
-        pages = 0
+    since, moved = -inf, True
+    while moved:
+        moved = False
         newest = since
-        async for page in _pages(store, owner, since):
-            pages += 1
+        async for page, may_have_moved in _pages(store, owner, since):
+            moved |= may_have_moved
             newest = max([newest, *(session.updated for session in page)])
             for session in page:
                 if session.key not in seen:
                     seen.add(session.key)
                     yield session
-        since, several = newest, pages > 1
+        since = newest
 
 
-async def _pages(store: Store, owner: Owner | None, since: float) -> AsyncGenerator[list[Session], None]:
-    """Yield pages of the sessions that were updated at the time `since` or later."""
+async def _pages(store: Store, owner: Owner | None, since: float) -> AsyncGenerator[tuple[list[Session], bool], None]:
+    """Yield pages of the sessions that were updated at the time `since` or later.
+
+    With each, yield whether sessions may have moved since the page before.
+    """
     after = ""
     while True:
         page = await store.sessions(owner, after, PAGE)
         found = [session for session in page.sessions if session.updated >= since]
-        yield found
+        yield found, bool(after) and not page.same_moment
         after = page.next
         if not after or len(found) < len(page.sessions):
             return

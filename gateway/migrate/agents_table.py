@@ -40,7 +40,7 @@ def show(
             console.print(_indented(_marks(one, console.options.ascii_only)))
     if verbose:
         for line in _details(assessments):
-            console.print(line)
+            console.print(line, soft_wrap=isinstance(line, Text) and bool(line.no_wrap))
     for line in _footer(cluster, assessments, required, verbose):
         console.print(line)
 
@@ -107,6 +107,7 @@ def _details(assessments: Sequence[Assessment]) -> Iterator[Text | Padding]:
     for one in assessments:
         yield Text(" ".join(filter(None, [one.agent.name, one.agent.id])), "bold")
         yield from (_indented(Text(line)) for line in _properties(one))
+        yield from _remedies(one)
     reasons = {
         ability.code: ability.reason for one in assessments for ability in one.abilities.values() if ability.code
     }
@@ -127,9 +128,14 @@ def _properties(one: Assessment) -> Iterator[str]:
         yield f"takes: {', '.join(strategies)}"
     if one.abilities and (limits := codes(one)):
         yield f"limits: {', '.join(limits)}"
+
+
+def _remedies(one: Assessment) -> Iterator[Text | Padding]:
     for remedy in one.remedies:
         gains = f" (adds {', '.join(remedy.gains)})" if remedy.gains else ""
-        yield f"remedy: {remedy.action}{gains}"
+        line = f"remedy: {remedy.action}{gains}"
+        # The terminal wraps a command, so that it can be copied.
+        yield Text(f"  {line}", no_wrap=True) if remedy.kind == "upgrade" else _indented(Text(line))
 
 
 def _footer(

@@ -19,7 +19,7 @@ from gateway.migrate import loading, marked
 from gateway.migrate.backup import Journal
 from gateway.migrate.connection import Cluster
 from gateway.migrate.parking import Parking
-from gateway.migrate.reading import read_part
+from gateway.migrate.reading import Missing, read_part
 from gateway.migrate.steps import MADE, Call, Step, deploy, undeploy
 from gateway.migrate.writer import PATIENCE, Clock, InUse, Report, StepFailed, Writer
 
@@ -78,8 +78,11 @@ class Runner:
             else:
                 self._do(index, step)
 
-    def backward(self, force: bool = False) -> None:
-        """Undo every step that was begun, the last one first. force: also overwrite somebody else's change.
+    def backward(self, force: bool = False, accept_gone: bool = False) -> str:
+        """Undo every step that was begun, the last one first.
+
+        force: also overwrite somebody else's change. accept_gone: if the document that was changed does not exist any
+        more, there is nothing to undo in it. Return that document as ``connectors/ID`` or ``models/ID``, otherwise "".
 
         Raises:
             StepFailed: a step can't be undone; `remaining` lists what is left.
@@ -87,15 +90,20 @@ class Runner:
             BackupError: the backup can't be written.
         """
         self._parking.close()
-        if not force:
+        gone = self._find_gone() if accept_gone else ""
+        if not force and not gone:
             self._require_unchanged(forward=False)
-        if any(state in ("begun", "done") for state in self._record.states):
+        if not gone and any(state in ("begun", "done") for state in self._record.states):
+            self._require_old_connector()
             self._require_automatic()
         self._journal.close("reverting")
-        for index in reversed(range(len(self._record.steps))):
-            if self._record.states[index] in ("begun", "done"):
-                self._undo(index, self._record.steps[index], force)
+        for index, step in reversed(list(enumerate(self._record.steps))):
+            if gone and step.place:
+                self._journal.mark(index, "undone")
+            elif self._record.states[index] in ("begun", "done"):
+                self._undo(index, step, force)
         self._journal.close("reverted")
+        return gone
 
     def remaining(self) -> list[Call]:
         """Return the calls that would undo the steps that are still applied."""
@@ -108,6 +116,15 @@ class Runner:
             calls += [*before, self._filled(step.undo), *after]
         return calls
 
+    def _find_gone(self) -> str:
+        """Return the document that the steps change if it does not exist, otherwise ""."""
+        for place in filter(None, (step.place for step in self._record.steps)):
+            try:
+                read_part(self._cluster, place)
+            except Missing:
+                return "/".join(place.split("/")[:2])
+        return ""
+
     def _require_unchanged(self, forward: bool) -> None:
         """Raise Conflict if somebody else changed a document, before any step is begun."""
         for step, state in zip(self._record.steps, self._record.states, strict=True):
@@ -116,6 +133,19 @@ class Runner:
                 if now not in (step.before, step.after, step.restored):
                     was = step.before if forward else step.after
                     raise Conflict(f"{step.place} was changed by somebody else: {_difference(was, now)}")
+
+    def _require_old_connector(self) -> None:
+        """Raise StepFailed if a model would get a connector back that does not exist."""
+        for step in self._record.steps:
+            if step.action == "attach" and read_part(self._cluster, step.place) == self._record.made:
+                try:
+                    read_part(self._cluster, f"connectors/{step.before}")
+                except Missing:
+                    model = step.place.removesuffix("/connector_id")
+                    raise StepFailed(
+                        f"connectors/{step.before} is gone from the cluster, so it can't be given back to {model}, "
+                        f"which keeps connectors/{self._record.made}"
+                    ) from None
 
     def _require_automatic(self) -> None:
         """Raise StepFailed if an undeployed model would stay so: its requests would get no answer at all."""

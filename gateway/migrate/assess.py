@@ -7,7 +7,7 @@ kind of input (`gateway.migrate.samples`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.agents.rules import Rule, rule_for
@@ -88,12 +88,14 @@ def assess(
     options: MappingOptions | None = None,
     rules: Sequence[Rule] = (),
     aliases: Mapping[str, str] | None = None,
+    upgrade_command: Callable[[str], str] = command,
 ) -> tuple[Assessment, ...]:
     """Assess every agent of `scan`, in its order.
 
     options, rules, aliases: the gateway's own (`agents.allow_prefill`, `agents.rules`, `agents.aliases`).
+    upgrade_command: returns the command that upgrades an agent.
     """
-    judge = _Judge(options or MappingOptions(), rules)
+    judge = _Judge(options or MappingOptions(), rules, upgrade_command)
     targets = aliases or {}
 
     def one(agent: Scanned) -> Assessment:
@@ -110,9 +112,10 @@ def assess(
 class _Judge:
     """Assesses profiles. Those that differ only in names and ids are assessed once."""
 
-    def __init__(self, options: MappingOptions, rules: Sequence[Rule]) -> None:
+    def __init__(self, options: MappingOptions, rules: Sequence[Rule], upgrade_command: Callable[[str], str]) -> None:
         self._options = options
         self._rules = rules
+        self._upgrade_command = upgrade_command
         self._known: dict[tuple[str, bool], tuple[Abilities, tuple[Remedy, ...]]] = {}
 
     def __call__(self, profile: AgentProfile) -> tuple[Abilities, tuple[Remedy, ...]]:
@@ -125,7 +128,7 @@ class _Judge:
             found = abilities(anonymous, policy)
             self._known[key] = found, tuple(_remedies(anonymous, found, policy))
         found, remedies = self._known[key]
-        names = {"id": profile.id, "command": command(profile.id)}
+        names = {"id": profile.id, "command": self._upgrade_command(profile.id)}
         return found, tuple(replace(remedy, action=remedy.action.format(**names)) for remedy in remedies)
 
 

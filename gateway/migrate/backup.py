@@ -130,6 +130,10 @@ class Journal:
             raise BackupError(f"{path} was written by another version of mlc-gateway: use that version")
         return cls(path, record)
 
+    def is_of(self, url: str) -> bool:
+        """Return True if the upgrade was made at this address of a cluster."""
+        return self.record.url == cluster_address(url)
+
     def mark(self, index: int, state: State) -> None:
         """Record the state of a step."""
         self.record.states[index] = state

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -84,6 +85,7 @@ class Connected:
     """A cluster that answered `GET /`. It is a `Cluster`.
 
     settings: those of the gateway. authorization: the `Authorization` header of the account of `--user`; "" without it.
+    options: how the user said to reach it.
     """
 
     version: tuple[int, ...]
@@ -92,6 +94,7 @@ class Connected:
     settings: Settings
     _sender: Sender = field(repr=False)
     authorization: str = field(default="", repr=False)
+    options: ClusterOptions = ClusterOptions()
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         """See `Cluster`."""
@@ -115,7 +118,12 @@ def connect(options: ClusterOptions, ask: Callable[[str], str] | None = None) ->
     status, root = _call(sender, url, "GET", "/")
     version = _version(options.cluster_version, url, status, root)
     authorization = f"Basic {b64encode(b':'.join(auth)).decode()}" if options.user else ""
-    return Connected(version, str(root.get("cluster_name", "")), url, settings, sender, authorization)
+    return Connected(version, str(root.get("cluster_name", "")), url, settings, sender, authorization, options)
+
+
+def without_credentials(url: str) -> str:
+    """Return an address without a user name and password."""
+    return re.sub(r"^(\w+://)?.*@", r"\1", url)
 
 
 def answer_of(status: int, answer: Mapping[str, Any]) -> str:

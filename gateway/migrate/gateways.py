@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import requests
 
 from gateway.config.schema import Settings
+from gateway.migrate.connection import without_credentials
 
 ADMIN_TOKEN = "MLC_ADMIN_TOKEN"
 _PATH = "/profiles/drop"
@@ -21,6 +22,7 @@ def tell(urls: Iterable[str], settings: Settings) -> Iterator[str]:
     session.trust_env = False  # ~/.netrc would replace the token
     headers = {"Authorization": f"Bearer {token}".encode()} if token else {}
     for url in urls:
+        name = f"gateway {without_credentials(url)}"
         try:
             answer = session.post(url.rstrip("/") + _PATH, headers=headers, timeout=_SECONDS, allow_redirects=False)
             problem = "" if answer.status_code == 200 else f"answers {answer.status_code}"
@@ -28,6 +30,6 @@ def tell(urls: Iterable[str], settings: Settings) -> Iterator[str]:
             problem = f"can't be reached ({type(error).__name__})"
         if problem:
             seconds = f"{settings.agents.cache_ttl:g}"
-            yield f"gateway {url}: {problem}. If it runs, it may use old templates for up to {seconds} seconds"
+            yield f"{name}: {problem}. If it runs, it may use old templates for up to {seconds} seconds"
         else:
-            yield f"gateway {url}: uses the changed templates from now on"
+            yield f"{name}: uses the changed templates from now on"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from gateway.agents.cluster import read_switch
 from gateway.agents.lookup import document_path
 from gateway.migrate.connection import Cluster
-from gateway.migrate.reading import read_part
+from gateway.migrate.reading import Missing, read_part
 from gateway.migrate.steps import deploy, undeploy
 from gateway.migrate.writer import StepFailed, Writer
 
@@ -56,8 +56,11 @@ def deploy_again(writer: Writer, models: Iterable[str]) -> None:
     """
     for model in models:
         place = f"models/{model}/deployed"
-        if read_part(writer.cluster, place):
-            continue
+        try:
+            if read_part(writer.cluster, place):
+                continue
+        except Missing:
+            continue  # somebody deleted it
         call = deploy(model)
         writer.insist(call)
         if not writer.reached(place, (True,), writer.patience):

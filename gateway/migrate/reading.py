@@ -20,11 +20,14 @@ _THREADS = 8
 
 
 def agent_ids(
-    cluster: Cluster, named: Sequence[str], has_no_name: Callable[[Document], bool] = lambda agent: False
+    cluster: Cluster,
+    named: Sequence[str],
+    has_no_name: Callable[[Document], bool] = lambda agent: False,
+    listing: str = "mlc-gateway agents",
 ) -> list[str]:
     """Return the ids of the agents `named` by id or name, or of all agents; hidden ones are found by id only.
 
-    has_no_name: True for an agent that a name does not mean.
+    has_no_name: True for an agent that a name does not mean. listing: the command that lists the agents.
 
     Raises:
         ClusterError: no agent has that id or name, or several have that name.
@@ -37,19 +40,19 @@ def agent_ids(
         ids.append(id_)
         if not has_no_name(source):
             by_name.setdefault(str(source.get("name", "")), []).append(id_)
-    return [_one(name, ids, by_name, cluster) for name in named] if named else ids
+    return [_one(name, ids, by_name, cluster, listing) for name in named] if named else ids
 
 
 def _exists(cluster: Cluster, id_: str) -> bool:
     return cluster.call("GET", document_path("agents", id_))[0] == 200
 
 
-def _one(name: str, ids: list[str], by_name: dict[str, list[str]], cluster: Cluster) -> str:
+def _one(name: str, ids: list[str], by_name: dict[str, list[str]], cluster: Cluster, listing: str) -> str:
     found = [name] if name in ids or _exists(cluster, name) else by_name.get(name, [])
     if len(found) > 1:
         raise ClusterError(f"{len(found)} agents are called {name}: name one by its id: {', '.join(found)}")
     if not found:
-        raise ClusterError(f"There is no agent {name}: `mlc-gateway agents` lists those there are.")
+        raise ClusterError(f"There is no agent {name}: `{listing}` lists those there are.")
     return found[0]
 
 
@@ -88,13 +91,19 @@ def read_part(cluster: Cluster, place: str) -> Any:
     """Read the current part at a step's `place`.
 
     Raises:
+        Missing: the document does not exist.
         ClusterError: it can't be read.
     """
     kind, id_ = place.split("/")[:2]
     status, document = cluster.call("GET", document_path(kind, id_))
     if status != 200 or not document:
-        raise ClusterError(f"{kind}/{id_} can't be read ({answer_of(status, document)})")
+        failure = Missing if status == 404 else ClusterError
+        raise failure(f"{kind}/{id_} can't be read ({answer_of(status, document)})")
     return part(place, document)
+
+
+class Missing(ClusterError):
+    """The cluster has no such document."""
 
 
 class _Fetch:

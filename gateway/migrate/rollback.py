@@ -10,7 +10,7 @@ from gateway.migrate.apply import NeedsCredential, Runner
 from gateway.migrate.backup import BackupError, Journal
 from gateway.migrate.connection import Cluster, ClusterError
 from gateway.migrate.probe import ProbeFailed
-from gateway.migrate.reading import read_part
+from gateway.migrate.reading import Missing, read_part
 from gateway.migrate.steps import Call
 from gateway.migrate.writer import PATIENCE, Clock, Report, StepFailed
 
@@ -23,6 +23,10 @@ class RolledBack(Exception):
     def __init__(self, message: str, left: list[str]) -> None:
         super().__init__(message)
         self.left = left
+
+
+class Gone(Exception):
+    """What the upgrade changed does not exist any more, so there is nothing to undo."""
 
 
 class UndoFailed(Exception):
@@ -76,19 +80,24 @@ def roll_back(
     patience: float = PATIENCE,
     clock: Clock = time,
     changed: Callable[[], None] = lambda: None,
+    accept_gone: bool = False,
 ) -> list[str]:
     """Undo the journal's steps, finished or not, and return what still differs from the backup.
 
     force: also undo where somebody changed the documents since. report, patience, clock, changed: see `Runner`.
+    accept_gone: see `Runner.backward`; not for a cluster that may be another one than that of the backup.
 
     Raises:
+        Gone: `accept_gone`, and what the upgrade changed does not exist any more.
         UndoFailed: something could not be undone.
     """
     runner = Runner(cluster, journal, report, patience=patience, clock=clock, changed=changed)
     try:
-        runner.backward(force)
+        gone = runner.backward(force, accept_gone)
     except Failure as error:
         raise UndoFailed(str(error), runner.remaining()) from None
+    if gone:
+        raise Gone(f"{gone} is gone from the cluster: there is nothing to undo")
     return _differences(cluster, journal)
 
 
@@ -103,8 +112,11 @@ def _compare(cluster: Cluster, journal: Journal) -> Iterator[str]:
     """Read what the upgrade changes and compare it with the backup. Apart from times, only a parameter may remain."""
     record = journal.record
     for model in record.deployed:
-        if not read_part(cluster, f"models/{model}/deployed"):
-            yield f"models/{model} is not deployed: the next request loads it"
+        try:
+            if not read_part(cluster, f"models/{model}/deployed"):
+                yield f"models/{model} is not deployed: the next request loads it"
+        except Missing:
+            yield f"models/{model} is gone from the cluster"
     for step in record.steps:
         if step.action == "create":
             continue  # it was removed, otherwise the undo had failed

@@ -136,7 +136,7 @@ def _find_by_name(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, str
             unknown[name] = Unreadable("AGENT_UNREADABLE", reason, "give the id of one of them")
         else:
             reason = "there is no agent with this id or name"
-            unknown[name] = Unreadable("AGENT_UNREADABLE", reason, "list all with `mlc-gateway agents -v`")
+            unknown[name] = Unreadable("AGENT_UNREADABLE", reason, "run this without names to list all agents")
     return found, unknown
 
 

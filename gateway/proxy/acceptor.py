@@ -108,13 +108,13 @@ class Acceptor:
         uvloop accepts one connection per turn of the loop (libuv, pull request 3696). Under load a turn takes long, so
         many clients that connect together would wait for as many turns.
         """
-        self._accept(_MOST_AT_ONCE)
+        for one in self._sockets:
+            self._accept(one, _MOST_AT_ONCE)
         return self._factory()
 
-    def _accept(self, most: int) -> None:
-        for one in self._sockets:
-            with contextlib.suppress(OSError):  # the queue is empty, or the socket never listened
-                self._accept_from(one, most)
+    def _accept(self, one: socket.socket, most: int) -> None:
+        with contextlib.suppress(OSError):  # the queue is empty, or the socket never listened
+            self._accept_from(one, most)
 
     def _accept_ready(self, one: socket.socket) -> None:
         try:
@@ -145,14 +145,17 @@ class Acceptor:
             await loop.connect_accepted_socket(self._factory, connection, ssl=self._tls)
 
     async def close(self) -> None:
-        """Accept the connections that are queued already, and no others. Handshakes continue; see `pending`."""
+        """Accept the connections that are queued already, and no others. Handshakes continue; see `pending`.
+
+        One that the kernel queues between the last accept of a socket and its end is reset; nothing is done in between.
+        """
         for server in self._servers:
             server.close()
-        self._accept(BACKLOG)
         while self._sockets:
             one = self._sockets.pop()
             if self._tls is not None:
                 asyncio.get_running_loop().remove_reader(one)
+            self._accept(one, 2 * BACKLOG)  # others may be queued meanwhile
             one.close()
         if self._tls is None and self._handshakes:
             await asyncio.wait(self._handshakes)

@@ -40,6 +40,47 @@ def test_who_has_connected_is_let_in_before_the_door_closes(run: object) -> None
     run(story())  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_full_queue_is_accepted_before_the_port_closes(run: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptor, "BACKLOG", 4)
+
+    async def story() -> None:
+        door = Acceptor(await bind("127.0.0.1", 0), Greeter, None)
+        await door.open()
+        # Linux queues one connection more than the number that `listen` gets.
+        clients = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(5)]
+        await door.close()
+        for client in clients:
+            client.setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(client, 9) == b"in"
+            client.close()
+
+    run(story())  # type: ignore[operator]
+
+
+async def test_a_tls_client_that_connects_while_the_port_closes_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*Pki(tmp_path).issue("server", "127.0.0.1"))
+    door = Acceptor(await bind("127.0.0.1", 0), Greeter, context)
+    await door.open()
+    loop, clients = asyncio.get_running_loop(), []
+    remove_reader = loop.remove_reader
+
+    def connect_then_remove(one: socket.socket) -> bool:
+        clients.append(socket.create_connection(("127.0.0.1", door.port)))
+        return remove_reader(one)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "remove_reader", connect_then_remove)
+        await door.close()
+    assert (len(clients), door.pending) == (1, 1)
+    door.cut_handshakes()
+    await asyncio.sleep(0)
+    clients[0].close()
+
+
 class Entered(asyncio.Protocol):
     """Notes in which turn of the loop each connection came in, and whether small writes go out at once."""
 

@@ -40,7 +40,8 @@ def test_gateways_are_named_by_the_environment_and_get_the_token(
 ) -> None:
     agent = flow(deployment, internal(deployment))
     with StubServer((200, {})) as one, StubServer((401, {})) as two:
-        monkeypatch.setenv("MLC_GATEWAYS", f"{one.url} {two.url}/")
+        account = two.url.replace("//", "//operator:s3cr3t-word@")
+        monkeypatch.setenv("MLC_GATEWAYS", f"{one.url} {account}/")
         monkeypatch.setenv("MLC_ADMIN_TOKEN", token)
         status, out, err = command("upgrade", agent, "--apply", "--url", deployment.url)
         assert [request[:2] for request in one.requests] == [("POST", "/profiles/drop")]
@@ -49,6 +50,7 @@ def test_gateways_are_named_by_the_environment_and_get_the_token(
     assert f"gateway {one.url}: uses the changed templates from now on" in out
     assert f"gateway {two.url}/: answers 401. If it runs, it may use old templates for up to 3 seconds" in out
     assert token not in out + err
+    assert "s3cr3t-word" not in out + err
 
 
 def test_a_gateway_that_does_not_run_is_no_failure(deployment: Deployment, command: Command) -> None:

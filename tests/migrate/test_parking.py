@@ -47,7 +47,8 @@ def test_an_interruption_brings_parked_models_back(deployment: Deployment, tmp_p
     _, err = processes[0].communicate(timeout=60)
     assert processes[0].returncode == 130
     (backup,) = tmp_path.glob("*.json")
-    assert f"interrupted. To finish it, run this again, or mlc-gateway upgrade --resume {backup}; to undo it: " in err
+    resume = f"mlc-gateway upgrade --resume {backup} --url {deployment.url}"
+    assert f"interrupted. To finish it, run this again, or {resume}; to undo it: " in err
     assert resources.models[model]["connector_id"] == connector_id
     assert orphans(deployment.cluster.core) == []
 

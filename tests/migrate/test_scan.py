@@ -119,7 +119,7 @@ def test_a_name_of_several_agents(deployment: Deployment) -> None:
 
 def test_an_agent_that_is_not_there(deployment: Deployment) -> None:
     (agent,) = scanned(deployment, "nobody").agents
-    reason, help = "there is no agent with this id or name", "list all with `mlc-gateway agents -v`"
+    reason, help = "there is no agent with this id or name", "run this without names to list all agents"
     assert (agent.id, agent.unreadable) == ("nobody", Unreadable("AGENT_UNREADABLE", reason, help))
 
 

@@ -185,7 +185,7 @@ def test_apply_and_rollback(deployment: Deployment, command: Command) -> None:
     status, out, err = command("upgrade", agent, "--apply", "--url", deployment.url)
     assert (status, err) == (0, "")
     assert f"backup: {_backup()}" in out
-    assert f"to undo it: mlc-gateway rollback {_backup()}\n" in out
+    assert f"to undo it: mlc-gateway rollback --url {deployment.url} {_backup()}\n" in out
     assert stat.S_IMODE(_backup().stat().st_mode) == 0o600
     assert llm_body(deployment, agent) == legacy
     status, out, err = command("rollback", str(_backup()), "--url", deployment.url)
@@ -493,7 +493,7 @@ def test_a_backup_that_can_not_be_written_any_more(
         status, _, err = command("upgrade", agent, "--apply", "--url", deployment.url)
     assert status == 4
     assert f"{_backup()}: the backup can't be written: No space left on device" in err
-    assert f"The change is half done. `mlc-gateway rollback {_backup()}` sends the remaining calls:\n" in err
+    assert f"The change is half done. `mlc-gateway rollback --url {deployment.url} {_backup()}` sends " in err
     assert state(deployment) != before
     assert command("rollback", str(_backup()), "--url", deployment.url)[0] == 0
     assert without_parameter(state(deployment)) == before

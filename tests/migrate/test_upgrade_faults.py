@@ -234,7 +234,7 @@ def test_killed_and_resumed_without_the_credential_it_names_what_finishes_it(
     process = _command(deployment, directory, deployment.url, "upgrade", "--resume", str(file))
     shown, _ = process.communicate(timeout=60)
     assert process.returncode == 2, shown.decode()
-    assert f"mlc-gateway upgrade --resume {file} --credential-file FILE" in shown.decode()
+    assert f"mlc-gateway upgrade --resume {file} --url {deployment.url} --credential-file FILE" in shown.decode()
     upgrade.journal = Journal.load(file)
     assert upgrade.journal.record.outcome == "applying"
     upgrade.roll_back()

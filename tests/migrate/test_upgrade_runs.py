@@ -148,7 +148,7 @@ def test_a_killed_run_that_needs_its_credential_again_says_so(
     before = state(deployment)
     status, _, err = command("upgrade", agent, "--apply", "--url", deployment.url)
     assert status == 2
-    assert f"mlc-gateway upgrade --resume {backup} --credential-file FILE" in err
+    assert f"mlc-gateway upgrade --resume {backup} --url {deployment.url} --credential-file FILE" in err
     assert state(deployment) == before
     status, _, err = command("upgrade", agent, "--apply", *given)
     assert (status, err) == (0, "")
@@ -165,7 +165,10 @@ def test_an_open_backup_of_another_address_is_named(
     (backup,) = Path("mlc-backups").glob("*.json")
     url = deployment.url.replace("127.0.0.1", "localhost")
     _, out, _ = command("upgrade", agent, "--apply", "--url", url)
-    assert f"{backup} is not finished; it is of {deployment.url}. To finish it: mlc-gateway upgrade --resume" in out
+    assert (
+        f"{backup} is not finished; it is of {deployment.url}. To finish it, with that cluster's account: "
+        f"mlc-gateway upgrade --resume {backup} --url {deployment.url}\n" in out
+    )
 
 
 def test_one_failure_does_not_stop_the_others(deployment: Deployment, command: Command) -> None:
@@ -193,7 +196,7 @@ def test_a_half_done_change_does_not_stop_the_others(
     status, out, err = command("upgrade", *agents, "--apply", "--url", deployment.url)
     assert status == 4
     assert f"half done: models/{broken}" in out
-    assert "mlc-gateway rollback mlc-backups/" in err
+    assert f"mlc-gateway rollback --url {deployment.url} mlc-backups/" in err
     assert sends_images(deployment, agents[1])
     deployment.cluster.refusals.clear()
     status, out, _ = command("upgrade", *agents, "--apply", "--url", deployment.url)

@@ -20,10 +20,11 @@ from gateway.config.inspector import AuditFile as Settings
 from gateway.config.inspector import Inspector
 from gateway.inspector.store import StoreError
 from gateway.inspector.stores.encoding import without_surrogates
+from gateway.inspector.stores.places import audit_path
 from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
 from gateway.storage.atomic_files import locked_file
-from gateway.storage.paths import UnusableFile, expand, make_file, state_directory
+from gateway.storage.paths import UnusableFile, make_file
 
 _LOCK_SECONDS = 10.0
 _BLOCK = 65_536
@@ -41,7 +42,7 @@ class AuditFile:
     name = "audit_file"
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        self.path = expand(Path(settings.path)) if settings.path else state_directory() / "audit.jsonl"
+        self.path = audit_path(settings)
         self._settings = settings
         self._clock = clock
 

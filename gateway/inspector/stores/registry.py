@@ -14,8 +14,9 @@ from pathlib import Path
 from gateway.config.inspector import Inspector
 from gateway.config.problems import ConfigProblem
 from gateway.inspector.store import RecordSink, RecordStore
+from gateway.inspector.stores.places import audit_path, sqlite_directory
 from gateway.observe.logs import Logger
-from gateway.storage.paths import expand, find_fault, find_file_fault
+from gateway.storage.paths import find_fault, find_file_fault
 
 Problems = Iterator[ConfigProblem]
 Build = Callable[[Inspector, Logger], RecordSink]
@@ -56,15 +57,22 @@ def check_sinks(settings: Inspector) -> list[ConfigProblem]:
 
 
 def _check_sqlite(settings: Inspector) -> Problems:
-    given = settings.sqlite.directory
-    if given and (reason := find_fault(expand(Path(given)))):
-        yield ConfigProblem("inspector.sqlite.directory", f"can't be used: {reason}", repr(given))
+    directory = sqlite_directory(settings.sqlite)
+    if reason := find_fault(directory):
+        yield _unusable("inspector.sqlite.directory", settings.sqlite.directory, directory, reason)
 
 
 def _check_audit_file(settings: Inspector) -> Problems:
-    given = settings.audit_file.path
-    if given and (reason := find_file_fault(expand(Path(given)))):
-        yield ConfigProblem("inspector.audit_file.path", f"can't be used: {reason}", repr(given))
+    path = audit_path(settings.audit_file)
+    if reason := find_file_fault(path):
+        yield _unusable("inspector.audit_file.path", settings.audit_file.path, path, reason)
+
+
+def _unusable(setting: str, given: str, place: Path, reason: str) -> ConfigProblem:
+    if given:
+        return ConfigProblem(setting, f"can't be used: {reason}", repr(given))
+    allowed = "a place that this user can write to"
+    return ConfigProblem(setting, f"is not set, and the default {place} can't be used: {reason}", allowed=allowed)
 
 
 def _check_opensearch(settings: Inspector) -> Problems:

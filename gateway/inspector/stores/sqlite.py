@@ -27,12 +27,13 @@ from gateway.inspector.stores import sqlite_views as views
 from gateway.inspector.stores import sqlite_words as words
 from gateway.inspector.stores.encoding import decode_content, decode_head, join
 from gateway.inspector.stores.media_files import MediaFiles
+from gateway.inspector.stores.places import sqlite_directory
 from gateway.inspector.stores.sqlite_batch import Batch
 from gateway.inspector.stores.sqlite_files import RecordFiles, RecordReader
 from gateway.inspector.stores.sqlite_filter import condition
 from gateway.inspector.stores.sqlite_tables import DATABASE, newest, open_database
 from gateway.observe.record import ExchangeRecord
-from gateway.storage.paths import UnusableFile, expand, state_directory
+from gateway.storage.paths import UnusableFile
 from gateway.storage.sqlite import ForeignFile, error_code, transaction
 
 _FILES = 64
@@ -54,7 +55,7 @@ class SqliteStore:
     name = "sqlite"
 
     def __init__(self, settings: SqliteExchanges, clock: Callable[[], float] = time.time) -> None:
-        self.directory = expand(Path(settings.directory)) if settings.directory else state_directory() / "inspector"
+        self.directory = sqlite_directory(settings)
         self._settings = settings
         self._clock = clock
         old = min(settings.seconds / _FILES or _OLDEST_FILE, _OLDEST_FILE)

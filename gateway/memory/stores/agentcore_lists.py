@@ -41,15 +41,16 @@ class SessionLists:
         if after and not _POSITION.fullmatch(after):
             raise UnknownPosition(f"{after!r} is not the `next` of a page of sessions")
         rest = self._rests.pop((owner, after), None)
+        same_moment = rest is not None
         if rest is None:
             rest = [session for session in await self._read(owner) if not after or _position(session) > after]
         if len(rest) <= limit:
-            return SessionPage(tuple(rest))
+            return SessionPage(tuple(rest), same_moment=same_moment)
         following = _position(rest[limit - 1])
         self._rests[owner, following] = rest[limit:]
         if len(self._rests) > _KEPT:
             del self._rests[next(iter(self._rests))]
-        return SessionPage(tuple(rest[:limit]), following)
+        return SessionPage(tuple(rest[:limit]), following, same_moment)
 
     async def _read(self, owner: Owner | None) -> list[Session]:
         """Return all sessions of `owner`, or of the memory, in order."""

@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from gateway.cli import run
 from gateway.config import inspector as settings
 from gateway.config.inspector import AuditFile, Inspector, OpenSearchExchanges, SqliteExchanges
 from gateway.config.types import Secret
@@ -95,3 +96,34 @@ def test_settings_that_can_not_be_used(tmp_path: Path) -> None:
     ]
     assert check_sinks(Inspector(enabled=True, stores=["sqlite"], opensearch=wrong.opensearch)) == []
     assert check_sinks(Inspector(stores=wrong.stores, sqlite=wrong.sqlite)) == []
+
+
+def test_default_places_that_can_not_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("GATEWAY__INSPECTOR", "{enabled: true, stores: [sqlite, audit_file]}")
+    place, reason = f"{tmp_path}/file/mlc-gateway", f"can't be used: {tmp_path}/file is not a directory"
+    end = "allowed: a place that this user can write to"
+    expected = (
+        f"inspector.sqlite.directory: is not set, and the default {place}/inspector {reason}; {end}\n"
+        f"inspector.audit_file.path: is not set, and the default {place}/audit.jsonl {reason}; {end}\n"
+    )
+    for command in ("check-config", "serve"):
+        assert run([command]) == 2
+        assert capsys.readouterr() == ("", expected)
+
+
+def test_a_home_directory_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "expanduser", _unknown)
+    monkeypatch.delenv("XDG_STATE_HOME")
+    (problem,) = check_sinks(Inspector(enabled=True))
+    assert str(problem).startswith(
+        "inspector.sqlite.directory: is not set, and the default ~/.local/state/mlc-gateway/inspector can't be used: "
+        "the home directory is not known; "
+    )
+
+
+def _unknown(path: Path) -> Path:
+    raise RuntimeError("Could not determine home directory.")

@@ -16,6 +16,7 @@ from botocore.exceptions import ClientError
 
 from gateway.config.memory import AgentCoreStore as Settings
 from gateway.config.memory import Retention
+from gateway.memory.reading import read_sessions
 from gateway.memory.retention import delete_expired
 from gateway.memory.store import StoreError, StoreUnavailable, UnknownPosition
 from gateway.memory.stores import agentcore_ids as ids
@@ -219,7 +220,36 @@ async def test_all_pages_of_a_list_read_each_record_once(emulator: Emulator) -> 
         third = await opened.store.sessions(after=second.next, limit=2)
         assert [len(page.sessions) for page in (first, second, third)] == [2, 2, 1]
         assert [name for name, _ in emulator.state.requests].count("ListEvents") == 5
-        assert await opened.store.sessions(after=second.next, limit=2) == third  # once more
+        assert (await opened.store.sessions(after=second.next, limit=2)).sessions == third.sessions  # once more
+
+
+async def test_all_sessions_of_a_long_list_are_read_once(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.memory.reading.PAGE", 2)
+    async with Opened(emulator) as opened:
+        for number in range(5):
+            await opened.store.append(key(f"{number}"), turn(), 0)
+        emulator.state.requests.clear()
+        found = [session.key.id async for session in read_sessions(opened.store)]
+        assert (len(found), len(set(found))) == (5, 5)
+        assert [name for name, _ in emulator.state.requests].count("ListEvents") == 5
+
+
+@pytest.mark.parametrize("kept", [0, 4])
+async def test_a_session_that_is_updated_while_a_long_list_is_read_is_found(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    monkeypatch.setattr("gateway.memory.reading.PAGE", 2)
+    monkeypatch.setattr("gateway.memory.stores.agentcore_lists._KEPT", kept)
+    async with Opened(emulator) as opened:
+        keys = [key(f"{number}") for number in range(5)]
+        for one in keys:
+            await opened.store.append(one, turn(), 0)
+        found: list[str] = []
+        async for session in read_sessions(opened.store):
+            if not found:
+                await opened.store.append(keys[0], turn(), 1)  # the last one moves to the front
+            found.append(session.key.id)
+        assert sorted(found) == sorted(one.id for one in keys)
 
 
 async def test_each_record_of_a_list_has_the_time_of_an_operation(
