@@ -64,7 +64,7 @@ check: $(STAMP) ## lint, format, types, layers
 audit: $(STAMP) ## known vulnerabilities in the locked dependencies
 	$(PY) -m tests.security.audit
 
-format: $(STAMP) ## format the code, mend what lint can mend
+format: $(STAMP) ## format the code, fix what lint can fix
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 

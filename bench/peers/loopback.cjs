@@ -1,4 +1,4 @@
-// Preloaded into a server that can't be told where to listen: on the loopback interface.
+// Preloaded into a server that has no option for its address: on the loopback interface.
 const { Server } = require("net");
 
 const listen = Server.prototype.listen;

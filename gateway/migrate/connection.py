@@ -85,7 +85,7 @@ class Connected:
     """A cluster that answered `GET /`. It is a `Cluster`.
 
     settings: those of the gateway. authorization: the `Authorization` header of the account of `--user`; "" without it.
-    options: how the user said to reach it.
+    options: how the user reaches it.
     """
 
     version: tuple[int, ...]

@@ -64,7 +64,7 @@ def without_filter(profile: AgentProfile) -> AgentProfile:
     )
 
 
-def said(text: str, usage: Usage | None = None) -> Message:
+def text_message(text: str, usage: Usage | None = None) -> Message:
     return Message("assistant", ({"text": text},), Metadata(usage=usage))
 
 
@@ -78,7 +78,7 @@ def result(id: str, output: str, status: str = "success") -> Message:
 
 
 def plain(text: str, memory_id: str = "") -> RunAnswer:
-    return RunAnswer(text, (said(text),), memory_id=memory_id)
+    return RunAnswer(text, (text_message(text),), memory_id=memory_id)
 
 
 ONE_CALL = Usage(11, 7, 18)
@@ -88,7 +88,7 @@ RECORDED: dict[str, tuple[AgentProfile, tuple[str, str, str], RunAnswer]] = {
     "flow, whole response of the LLM": (
         without_filter(FLOW),
         ("2.19.0", "04_execute_basic.jsonl", "flow_raw"),
-        RunAnswer("FAKE-ANSWER-151", (said("FAKE-ANSWER-151", ONE_CALL),), ONE_CALL, "end_turn"),
+        RunAnswer("FAKE-ANSWER-151", (text_message("FAKE-ANSWER-151", ONE_CALL),), ONE_CALL, "end_turn"),
     ),
     "flow, without names": (FLOW, ("2.19.0", "07_errors.jsonl", "filter_path"), plain("FAKE-ANSWER-330")),
     "not JSON": (FLOW, ("2.19.0", "07_errors.jsonl", "yaml_content_type"), RunAnswer()),
@@ -125,7 +125,7 @@ RECORDED: dict[str, tuple[AgentProfile, tuple[str, str, str], RunAnswer]] = {
             (
                 call("call_57_1", "ListIndexTool", ARGUMENTS, "let me use a tool", ONE_CALL),
                 result("call_57_1", INDICES),
-                said("final answer after tool (call 58)"),
+                text_message("final answer after tool (call 58)"),
             ),
             memory_id="OZz1_6EBqnFV9lEsgBr8",
         ),
@@ -150,7 +150,7 @@ RECORDED: dict[str, tuple[AgentProfile, tuple[str, str, str], RunAnswer]] = {
         ("3.8.0", "35_conversational_v2_own_model.jsonl", "max_iteration.execute"),
         RunAnswer(
             "let me use a tool",
-            (said("let me use a tool"),),
+            (text_message("let me use a tool"),),
             Usage(22, 14, 36),
             "max_iterations",
             "5bItAqIB1lGlp6pEdAry",
@@ -172,7 +172,7 @@ def test_a_react_agent_shows_its_steps() -> None:
     assert answer.messages == (
         call(id, "CatIndexTool", {"input": "[]"}),
         result(id, INDICES),
-        said("There are indices."),
+        text_message("There are indices."),
     )
     assert answer.text == "There are indices."
 
@@ -210,21 +210,21 @@ def test_a_failed_tool_is_an_error() -> None:
 
 
 def test_a_step_without_output_is_left_out() -> None:
-    assert read_answer(REACT, verbose(react("A", ""), "stopped")).messages == (said("stopped"),)
+    assert read_answer(REACT, verbose(react("A", ""), "stopped")).messages == (text_message("stopped"),)
 
 
 def test_only_the_call_that_the_cluster_ran_is_in_the_conversation() -> None:
     uses = [{"toolUse": {"toolUseId": id, "name": "ListIndexTool", "input": {}}} for id in ("a", "b")]
     response = {"output": {"message": {"role": "assistant", "content": uses}}}
     answer = read_answer(CALLING, verbose(json.dumps(response), "x", "end"))
-    assert answer.messages == (call("a", "ListIndexTool", {}), result("a", "x"), said("end"))
+    assert answer.messages == (call("a", "ListIndexTool", {}), result("a", "x"), text_message("end"))
 
 
 @pytest.mark.parametrize("name", ["", None, 7])
 def test_a_call_without_a_name_is_left_out(name: Any) -> None:
     message = {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": name, "input": {}}}]}
     response = json.dumps({"output": {"message": message}})
-    assert read_answer(CALLING, verbose(response, "x", "end")).messages == (said("end"),)
+    assert read_answer(CALLING, verbose(response, "x", "end")).messages == (text_message("end"),)
 
 
 def test_outputs_of_tools_in_the_additional_info() -> None:
@@ -235,7 +235,7 @@ def test_outputs_of_tools_in_the_additional_info() -> None:
     ids = [block["toolUse"]["toolUseId"] for block in calls.content]
     assert [block["toolUse"]["name"] for block in calls.content] == ["ListIndexTool", "ListIndexTool"]
     assert results.content == (*result(ids[0], "one").content, *result(ids[1], "two").content)
-    assert final == said("Two.")
+    assert final == text_message("Two.")
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_every_provider_is_read(name: str) -> None:
     profile = dataclasses.replace(without_filter(FLOW), provider=provider(name).name)
     body = legacy({"name": "response", "result": json.dumps(responses[name])})
     usage = Usage(3, 5, 8)
-    assert read_answer(profile, body) == RunAnswer("a", (said("a", usage),), usage, "max_tokens")
+    assert read_answer(profile, body) == RunAnswer("a", (text_message("a", usage),), usage, "max_tokens")
     unknown = dataclasses.replace(profile, provider="")
     assert read_answer(unknown, body) == read_answer(profile, body)
 
@@ -300,7 +300,7 @@ STREAMED = {
     "text": (
         CALLING_OPENAI,
         "stream.leg.question",
-        RunAnswer("fake answer 426 ", (said("fake answer 426 "),), memory_id="6TQFAKIByH5265j2WvGy"),
+        RunAnswer("fake answer 426 ", (text_message("fake answer 426 "),), memory_id="6TQFAKIByH5265j2WvGy"),
     ),
     "tool": (
         CALLING_OPENAI,
@@ -310,7 +310,7 @@ STREAMED = {
             (
                 call("call_427_1", "ListIndexTool", ARGUMENTS),
                 result("call_427_1", INDICES),
-                said("final answer after tool (call 428) "),
+                text_message("final answer after tool (call 428) "),
             ),
             memory_id="7DQFAKIByH5265j2YvEl",
         ),
@@ -318,7 +318,7 @@ STREAMED = {
     "unified V1": (
         V1,
         "stream.unified.input_params",
-        RunAnswer("fake answer 1 ", (said("fake answer 1 "),), memory_id="-jQFAKIByH5265j29fH2"),
+        RunAnswer("fake answer 1 ", (text_message("fake answer 1 "),), memory_id="-jQFAKIByH5265j29fH2"),
     ),
     "error of the cluster": (CALLING_OPENAI, "stream.leg.input", RunAnswer(failed=True)),
     "error of the LLM": (CALLING_OPENAI, "stream.leg.fail400", RunAnswer(failed=True)),
@@ -330,7 +330,7 @@ STREAMED = {
             (
                 call("call_430_1", "ListIndexTool", ARGUMENTS),
                 result("call_430_1", INDICES),
-                said("final answer after tool (call 431) "),
+                text_message("final answer after tool (call 431) "),
             ),
         ),
     ),
@@ -343,7 +343,7 @@ STREAMED = {
     "AG-UI, sent input": (
         AG_UI,
         "agui.input_field",
-        RunAnswer("fake answer 8 ", (said("fake answer 8 "),), memory_id="BzQFAKIByH5265j2_PIs"),
+        RunAnswer("fake answer 8 ", (text_message("fake answer 8 "),), memory_id="BzQFAKIByH5265j2_PIs"),
     ),
 }
 
@@ -385,7 +385,7 @@ def test_the_unified_form_is_that_of_a_v2_agent() -> None:
 
 
 def test_counts_that_are_not_reported_are_not_in_the_unified_form() -> None:
-    run = RunAnswer("Hi.", (call("a", "t", {}), result("a", "x"), said("Hi.")), memory_id="m")
+    run = RunAnswer("Hi.", (call("a", "t", {}), result("a", "x"), text_message("Hi.")), memory_id="m")
     assert json.loads(unified_answer(run, "gws-1")) == {
         "stop_reason": "end_turn",
         "message": {"role": "assistant", "content": [{"text": "Hi."}]},

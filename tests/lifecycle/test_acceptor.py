@@ -1,4 +1,4 @@
-"""The door of a port: who is let in, and who has to stay outside."""
+"""The acceptor of a port: which connections are accepted, and which are refused."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Greeter(asyncio.Protocol):
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_who_has_connected_is_let_in_before_the_door_closes(run: object) -> None:
+def test_connected_clients_are_accepted_before_the_port_closes(run: object) -> None:
     async def story() -> None:
-        door = Acceptor(await bind("127.0.0.1", 0), Greeter, None)
-        await door.open()
+        acceptor = Acceptor(await bind("127.0.0.1", 0), Greeter, None)
+        await acceptor.open()
         # The loop does not run meanwhile, so all of them wait in the kernel's queue.
-        clients = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(50)]
-        await door.close()
+        clients = [socket.create_connection(("127.0.0.1", acceptor.port)) for _ in range(50)]
+        await acceptor.close()
         for client in clients:
             client.setblocking(False)
             assert await asyncio.get_running_loop().sock_recv(client, 9) == b"in"
             client.close()
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", door.port))
+            socket.create_connection(("127.0.0.1", acceptor.port))
 
     run(story())  # type: ignore[operator]
 
@@ -45,11 +45,11 @@ def test_a_full_queue_is_accepted_before_the_port_closes(run: object, monkeypatc
     monkeypatch.setattr(acceptor, "BACKLOG", 4)
 
     async def story() -> None:
-        door = Acceptor(await bind("127.0.0.1", 0), Greeter, None)
-        await door.open()
+        acceptor = Acceptor(await bind("127.0.0.1", 0), Greeter, None)
+        await acceptor.open()
         # Linux queues one connection more than the number that `listen` gets.
-        clients = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(5)]
-        await door.close()
+        clients = [socket.create_connection(("127.0.0.1", acceptor.port)) for _ in range(5)]
+        await acceptor.close()
         for client in clients:
             client.setblocking(False)
             assert await asyncio.get_running_loop().sock_recv(client, 9) == b"in"
@@ -63,20 +63,20 @@ async def test_a_tls_client_that_connects_while_the_port_closes_is_accepted(
 ) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*Pki(tmp_path).issue("server", "127.0.0.1"))
-    door = Acceptor(await bind("127.0.0.1", 0), Greeter, context)
-    await door.open()
+    acceptor = Acceptor(await bind("127.0.0.1", 0), Greeter, context)
+    await acceptor.open()
     loop, clients = asyncio.get_running_loop(), []
     remove_reader = loop.remove_reader
 
     def connect_then_remove(one: socket.socket) -> bool:
-        clients.append(socket.create_connection(("127.0.0.1", door.port)))
+        clients.append(socket.create_connection(("127.0.0.1", acceptor.port)))
         return remove_reader(one)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "remove_reader", connect_then_remove)
-        await door.close()
-    assert (len(clients), door.pending) == (1, 1)
-    door.cut_handshakes()
+        await acceptor.close()
+    assert (len(clients), acceptor.pending) == (1, 1)
+    acceptor.cut_handshakes()
     await asyncio.sleep(0)
     clients[0].close()
 
@@ -95,14 +95,14 @@ class Entered(asyncio.Protocol):
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_a_crowd_is_let_in_within_a_few_turns_of_the_loop(run: object) -> None:
-    """A turn is long under load, so nobody may have to wait for one turn a head."""
+def test_many_clients_are_accepted_within_a_few_turns_of_the_loop(run: object) -> None:
+    """A turn is long under load, so no client may wait for a turn of its own."""
 
     async def story() -> None:
         Entered.turn, Entered.turns, Entered.undelayed = 0, [], []
-        door = Acceptor(await bind("127.0.0.1", 0), Entered, None)
-        await door.open()
-        clients = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(100)]
+        acceptor = Acceptor(await bind("127.0.0.1", 0), Entered, None)
+        await acceptor.open()
+        clients = [socket.create_connection(("127.0.0.1", acceptor.port)) for _ in range(100)]
         while len(Entered.turns) < len(clients) and Entered.turn < 1000:
             Entered.turn += 1
             await asyncio.sleep(0)
@@ -111,7 +111,7 @@ def test_a_crowd_is_let_in_within_a_few_turns_of_the_loop(run: object) -> None:
         assert all(Entered.undelayed)
         for client in clients:
             client.close()
-        await door.close()
+        await acceptor.close()
 
     run(story())  # type: ignore[operator]
 
@@ -138,14 +138,14 @@ def test_a_lack_of_descriptors_delays_tls_clients(run: object, tmp_path: Path, m
 
     async def connect() -> None:
         [bound] = await bind("127.0.0.1", 0)
-        door = Acceptor([WithoutDescriptors(fileno=bound.detach())], Greeter, context)
-        await door.open()
+        acceptor = Acceptor([WithoutDescriptors(fileno=bound.detach())], Greeter, context)
+        await acceptor.open()
         trusted = ssl.create_default_context(cafile=pki.ca_file)
-        reader, writer = await asyncio.open_connection("127.0.0.1", door.port, ssl=trusted)
+        reader, writer = await asyncio.open_connection("127.0.0.1", acceptor.port, ssl=trusted)
         assert await reader.readexactly(2) == b"in"
         assert WithoutDescriptors.failed
         writer.close()
-        await door.close()
+        await acceptor.close()
 
     run(connect())  # type: ignore[operator]
 
@@ -173,9 +173,9 @@ async def test_every_address_of_a_host_gets_the_same_port() -> None:
 
 async def test_a_socket_in_the_file_system_replaces_one_left_behind(tmp_path: Path) -> None:
     for _ in range(2):  # the first is left behind
-        door = Acceptor(await bind(f"unix:{tmp_path}/s", 0), Greeter, None)
-        await door.open()
+        acceptor = Acceptor(await bind(f"unix:{tmp_path}/s", 0), Greeter, None)
+        await acceptor.open()
         reader, writer = await asyncio.open_unix_connection(f"{tmp_path}/s")
-        assert (await reader.readexactly(2), door.port) == (b"in", 0)
+        assert (await reader.readexactly(2), acceptor.port) == (b"in", 0)
         writer.close()
-        await door.close()
+        await acceptor.close()

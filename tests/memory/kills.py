@@ -26,7 +26,7 @@ WRITERS = 2
 
 @dataclass
 class Result:
-    """What was seen. unacknowledged: turns that were stored, but whose writer was killed before it said so."""
+    """What was seen. unacknowledged: turns that were stored, whose writer was killed before it could report them."""
 
     rounds: int = 0
     acknowledged: int = 0

@@ -121,8 +121,8 @@ async def test_interrupted_deletion_is_invisible_and_can_be_finished(
         if number % 2:
             await store.delete(key())
         else:
-            await store.append(key(), turn(user("anew")), 1 if found else 0)
-            assert texts((await store.load(key())).messages)[-1] == "anew"
+            await store.append(key(), turn(user("again")), 1 if found else 0)
+            assert texts((await store.load(key())).messages)[-1] == "again"
             await store.delete(key())
         assert await store.session(key()) is None
         assert server.documents() == []

@@ -71,15 +71,15 @@ def tools_as_text(attempt: Attempt) -> Attempt:
 
 def history_as_text(attempt: Attempt) -> Attempt:
     *earlier, last = messages_of(attempt.input)
-    told = [text(f"{turn['role']}: {block['text']}") for turn in earlier for block in turn["content"]]
-    return replace(attempt, input=[*told, *last["content"]])
+    moved = [text(f"{turn['role']}: {block['text']}") for turn in earlier for block in turn["content"]]
+    return replace(attempt, input=[*moved, *last["content"]])
 
 
 def system_as_user_text(attempt: Attempt) -> Attempt:
     turns = messages_of(attempt.input)
-    told = [block for turn in turns if turn["role"] in SYSTEM for block in turn["content"]]
+    moved = [block for turn in turns if turn["role"] in SYSTEM for block in turn["content"]]
     first, *rest = (turn for turn in turns if turn["role"] not in SYSTEM)
-    return replace(attempt, input=[{**first, "content": [*told, *first["content"]]}, *rest])
+    return replace(attempt, input=[{**first, "content": [*moved, *first["content"]]}, *rest])
 
 
 def without_media(attempt: Attempt) -> Attempt:

@@ -17,19 +17,19 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_gateway_that_is_told_uses_the_changed_template_at_once(deployment: Deployment, command: Command) -> None:
+def test_a_gateway_that_is_notified_uses_the_changed_template_at_once(deployment: Deployment, command: Command) -> None:
     agent = flow(deployment, internal(deployment))
     path = f"/_plugins/_ml/agents/{agent}/_execute"
-    told = ("--gateway", deployment.gateway_admin_url, "--url", deployment.url)
+    options = ("--gateway", deployment.gateway_admin_url, "--url", deployment.url)
     assert deployment.post(path, IMAGE)[0] == 400
-    status, out, _ = command("upgrade", agent, "--apply", *told)
+    status, out, _ = command("upgrade", agent, "--apply", *options)
     assert status == 0
     assert f"gateway {deployment.gateway_admin_url}: uses the changed templates from now on\n" in out
     assert deployment.post(path, IMAGE)[0] == 200
     assert "image" in str(deployment.cluster.received[-1])
     (backup,) = Path("mlc-backups").glob("*.json")
     received = len(deployment.cluster.received)
-    assert command("rollback", str(backup), *told)[0] == 0
+    assert command("rollback", str(backup), *options)[0] == 0
     assert deployment.post(path, IMAGE)[0] == 400  # it used to be a 200 without the image
     assert len(deployment.cluster.received) == received
 

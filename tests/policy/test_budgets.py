@@ -1,4 +1,4 @@
-"""Budgets: who shares one, when it is spent, what the client is told, and what happens without the store."""
+"""Budgets: who shares one, when it is spent, what the client is sent, and what happens without the store."""
 
 from __future__ import annotations
 

@@ -150,9 +150,9 @@ class Model:
 
     def add(self, new: list[Json]) -> None:
         """A turn was answered."""
-        told = [text for message in new if message["role"].casefold() in SYSTEM for text in _texts(message)]
-        if told:
-            self.system = "\n\n".join(told)
+        system = [text for message in new if message["role"].casefold() in SYSTEM for text in _texts(message)]
+        if system:
+            self.system = "\n\n".join(system)
         self.sent += new
         self.stored += [_stored(message) for message in new if message["role"].casefold() not in SYSTEM]
         for messages in (self.sent, self.stored):
@@ -260,7 +260,7 @@ class Session(RuleBasedStateMachine):
 
 
 def _without_limit(plan: Plan | None) -> Rewrite | None:
-    """The plan without its parameters: the oracle takes the limit of the cluster's memory for a caller's wish."""
+    """The plan without its parameters: the oracle takes the limit of the cluster's memory for one of the caller."""
     return None if plan is None else Rewrite(_bare(plan), None)
 
 

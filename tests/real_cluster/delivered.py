@@ -1,4 +1,4 @@
-"""What is sent through the gateway, and how what arrived is compared with what was said."""
+"""What is sent through the gateway, and how what arrived is compared with what was sent."""
 
 from __future__ import annotations
 

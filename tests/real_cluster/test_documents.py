@@ -1,7 +1,7 @@
 """What GET shows of agents, models and connectors, against the copies in `documents/` that offline tests read.
 
 After a deliberate change in `agents.py`, `MLC_SAVE_DOCUMENTS=1 pytest -m real_cluster …/test_documents.py` writes
-them anew.
+them again.
 """
 
 from __future__ import annotations

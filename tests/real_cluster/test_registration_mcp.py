@@ -67,7 +67,7 @@ def connector_ids(api: Api) -> set[str]:
 
 
 def is_used(server: McpServer, llm: LLM, answer: Any, provider: str) -> None:
-    """The LLM was offered the one tool, called it, and was told what it said."""
+    """The LLM was offered the one tool, called it, and got its result."""
     asked, answered = llm.taken()
     assert tool_names(asked) == ["lookup_word"], answer
     assert server.called == [Called("lookup_word", {"word": "owl"}, "Bearer the-token")]

@@ -318,11 +318,11 @@ WRONG: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.parametrize("command", ["check-config", "serve"])
-def test_nothing_said_of_a_wrong_settings_file_has_a_secret(
+def test_no_message_about_a_wrong_settings_file_has_a_secret(
     command: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "gateway.yaml"
     file.write_text(json.dumps(WRONG[name]).replace("SECRET", secret("settings-file")))
     assert run([command, "-c", str(file)]) != 0
-    said = capsys.readouterr()
-    assert leaks(said.out + said.err) == []
+    printed = capsys.readouterr()
+    assert leaks(printed.out + printed.err) == []

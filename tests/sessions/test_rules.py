@@ -202,15 +202,15 @@ async def test_a_failed_turn_is_not_sent_again(cluster: Cluster, has_begun: bool
 
 
 async def test_system_text_is_kept_until_another_one_comes(cluster: Cluster) -> None:
-    def told(text: str) -> dict[str, Any]:
+    def with_system(text: str) -> dict[str, Any]:
         return {"input": [{"role": "system", "content": text}, {"role": "user", "content": "Hi."}]}
 
-    memory_id = (await cluster.ask(AGENT, told("Be brief."))).memory_id
+    memory_id = (await cluster.ask(AGENT, with_system("Be brief."))).memory_id
     second = await cluster.ask(AGENT, {"input": "And?"}, memory_id)
     assert json.dumps(second.llm).count("Be brief.") == 1
     cluster.simulator.script([Reply(500, "{}")])
-    assert (await cluster.ask(AGENT, told("Be rude."), memory_id)).status == 500
-    fourth = await cluster.ask(AGENT, told("Be long."), memory_id)
+    assert (await cluster.ask(AGENT, with_system("Be rude."), memory_id)).status == 500
+    fourth = await cluster.ask(AGENT, with_system("Be long."), memory_id)
     fifth = await cluster.ask(AGENT, {"input": "And?"}, memory_id)
     for answered in (fourth, fifth):
         sent = json.dumps(answered.llm)

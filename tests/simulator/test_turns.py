@@ -38,7 +38,7 @@ class Conversation:
             self.memory_id = executed.body["inference_results"][0]["output"][0]["result"]
         return executed
 
-    def said(self, question: str, **parameters: Any) -> str:
+    def first_call(self, question: str, **parameters: Any) -> str:
         """Run a turn that succeeds and return its first LLM call."""
         executed = self.turn(question, **parameters)
         assert executed.status == 200, executed.body
@@ -69,11 +69,11 @@ def coded(name: str, dollars: int, text: str) -> dict[str, str]:
 @pytest.mark.parametrize(("version", "agent", "passes"), CASES)
 def test_as_many_dollars_as_passes(version: str, agent: str, passes: int) -> None:
     conversation = Conversation(version, agent)
-    assert "iVBORw0KGgo=" in conversation.said(**coded("gw_a", passes, "look"))
-    blocks = json.loads(conversation.said(**coded("gw_b", passes, "look")))["messages"][-1]["content"]
+    assert "iVBORw0KGgo=" in conversation.first_call(**coded("gw_a", passes, "look"))
+    blocks = json.loads(conversation.first_call(**coded("gw_b", passes, "look")))["messages"][-1]["content"]
     assert {"format": "png", "source": {"bytes": "iVBORw0KGgo="}} in [block.get("image") for block in blocks]
     if passes > 1:  # the first pass knows all parameters, and what it inserts is escaped later
-        (text,) = json.loads(conversation.said(**coded("gw_c", 1, "look")))["messages"][-1]["content"]
+        (text,) = json.loads(conversation.first_call(**coded("gw_c", 1, "look")))["messages"][-1]["content"]
         assert "image" in text["text"]
     assert Conversation(version, agent).turn(**coded("gw_d", passes + 1, "look")).status == 400
 
@@ -81,8 +81,8 @@ def test_as_many_dollars_as_passes(version: str, agent: str, passes: int) -> Non
 @pytest.mark.parametrize(("version", "agent", "passes"), [case for case in CASES if "flow-" not in case[1][:5]])
 def test_a_later_turn_reads_the_default(version: str, agent: str, passes: int) -> None:
     conversation = Conversation(version, agent)
-    conversation.said(**coded("gw_a", passes, "look here"))
-    later = conversation.said("and now?")
+    conversation.first_call(**coded("gw_a", passes, "look here"))
+    later = conversation.first_call("and now?")
     assert "look here" in later
     assert "iVBORw0KGgo=" not in later
     assert "gw_a" not in later
@@ -106,19 +106,19 @@ def test_dollars_on_unified_agents(
     conversation = Conversation(version, agent)
     raw = {"no_escape_params": f"{DNE},gw_x", "skip_validating_missing_parameters": "true"}
     question = "$" * dollars + "{parameters.gw_x:-READ}"
-    assert f'"{now}"' in conversation.said(question, gw_x="HELPER", **raw)
-    assert f'"{later_same}"' in conversation.said("next", gw_x="OTHER", **raw)
+    assert f'"{now}"' in conversation.first_call(question, gw_x="HELPER", **raw)
+    assert f'"{later_same}"' in conversation.first_call("next", gw_x="OTHER", **raw)
     if later is None:
         assert conversation.turn("last").status == 400
     else:
-        assert f'"{later}"' in conversation.said("last")
+        assert f'"{later}"' in conversation.first_call("last")
 
 
 @pytest.mark.parametrize("version", MODERN)
 @pytest.mark.parametrize("kind", ["conv", "fc", "cflow", "per"])
 def test_a_failed_turn_is_replayed_on_3x(version: str, kind: str) -> None:
     conversation = Conversation(version, f"{kind}-bedrock_tutorial")
-    conversation.said("one")
+    conversation.first_call("one")
     failed = conversation.turn("two ${parameters.nope}")
     assert failed.status == 400
     failure = "Agent execution failed: Some parameter placeholder not filled in payload: nope"
@@ -130,10 +130,10 @@ def test_a_failed_turn_is_replayed_on_3x(version: str, kind: str) -> None:
 @pytest.mark.parametrize("version", UNIFIED)
 def test_a_failed_turn_of_a_unified_agent_is_replayed_without_an_answer(version: str) -> None:
     conversation = Conversation(version, "v1-bedrock")
-    conversation.said("one")
+    conversation.first_call("one")
     assert conversation.turn("two ${parameters.nope}").status == 400
     assert conversation.stored()[1:] == [("two ${parameters.nope}", None)]
-    body = json.loads(conversation.said("three", nope="filled"))
+    body = json.loads(conversation.first_call("three", nope="filled"))
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user", "user"]
     assert body["messages"][2]["content"] == [{"text": "two filled"}]
     assert conversation.turn("four").status == 400
@@ -142,9 +142,9 @@ def test_a_failed_turn_of_a_unified_agent_is_replayed_without_an_answer(version:
 @pytest.mark.parametrize("agent", ["conv-d", "cflow-d"])
 def test_a_failed_turn_is_not_replayed_on_2x(agent: str) -> None:
     conversation = Conversation("2.19.0", agent)
-    conversation.said("one")
+    conversation.first_call("one")
     assert conversation.turn("two ${parameters.nope}").status == 400
-    later = conversation.said("three")
+    later = conversation.first_call("three")
     assert "one" in later
     assert "two" not in later
 
@@ -153,11 +153,11 @@ def test_a_failed_turn_is_not_replayed_on_2x(agent: str) -> None:
 def test_the_history_of_a_unified_agent_counts_messages(version: str) -> None:
     conversation = Conversation(version, "v1-openai")
     for number in range(7):
-        conversation.said(f"q{number}")
-    assert len(json.loads(conversation.said("all"))["messages"]) == 11
-    one = json.loads(conversation.said("one", message_history_limit="1"))["messages"]
+        conversation.first_call(f"q{number}")
+    assert len(json.loads(conversation.first_call("all"))["messages"]) == 11
+    one = json.loads(conversation.first_call("one", message_history_limit="1"))["messages"]
     assert [message["role"] for message in one] == ["assistant", "user"]
-    assert len(json.loads(conversation.said("no limit", message_history_limit="0"))["messages"]) == 19
+    assert len(json.loads(conversation.first_call("no limit", message_history_limit="0"))["messages"]) == 19
 
 
 @pytest.mark.parametrize("version", UNIFIED)
@@ -175,8 +175,8 @@ def test_a_cycle_is_never_answered_by_conversational_agents(version: str, agent:
 @pytest.mark.parametrize("version", UNIFIED)
 def test_a_splice_at_the_end_leaves_an_empty_text(version: str) -> None:
     sent = {"gw_a": IMAGE, "no_escape_params": f"{DNE},gw_a"}
-    body = Conversation(version, "v1-bedrock").said("look$${parameters.gw_a:-}", **sent)
+    body = Conversation(version, "v1-bedrock").first_call("look$${parameters.gw_a:-}", **sent)
     assert json.loads(body)["messages"][0]["content"][-1] == {"text": ""}
     plain = Conversation(version, "fc-bedrock_tutorial")
-    raw = plain.said("look", prompt="look" + IMAGE, no_escape_params=f"{DNE},prompt")
+    raw = plain.first_call("look", prompt="look" + IMAGE, no_escape_params=f"{DNE},prompt")
     assert json.loads(raw)["messages"][0]["content"][-1] == {"text": ""}

@@ -74,11 +74,11 @@ def test_a_wrong_model_block_is_refused(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_input_and_question_make_the_same_call(version: str, provider: str) -> None:
-    said = 'say "hi" \\ ${parameters.model}$ {"a":1}'
+    text = 'say "hi" \\ ${parameters.model}$ {"a":1}'
     seeded = Seeded(version)
-    by_input = seeded.execute(f"v1-{provider}", input=said)
+    by_input = seeded.execute(f"v1-{provider}", input=text)
     others = {"body": "ignored", "prompt": "ignored"}
-    by_question = seeded.execute(f"v1-{provider}", parameters={"question": said, **others})
+    by_question = seeded.execute(f"v1-{provider}", parameters={"question": text, **others})
     assert by_input.status == by_question.status == 200
     assert by_input.llm_bodies == by_question.llm_bodies
     names = [tensor["name"] for tensor in by_input.body["inference_results"][0]["output"]]

@@ -95,8 +95,8 @@ class ListTests(StoreTests):
         with pytest.raises(SessionNotFound):
             await other.load(key())
         assert [session.key for session in (await other.sessions()).sessions] == [key("kept")]
-        anew = await other.append(key(), turn(user("new")), 0)
-        assert (anew.turns, anew.messages, anew.system, anew.pinned) == (1, 1, "", False)
+        again = await other.append(key(), turn(user("new")), 0)
+        assert (again.turns, again.messages, again.system, again.pinned) == (1, 1, "", False)
         assert texts((await store.load(key())).messages) == ["new"]
         assert texts((await store.load(key("kept"))).messages) == ["kept"]
 

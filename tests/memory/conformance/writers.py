@@ -155,5 +155,5 @@ class WriterTests(StoreTests):
                 assert appended.turns == 0
             assert await store.session(own) is None
             assert (await store.sessions(own.owner)).sessions == ()
-            assert (await other.append(own, turn(user("anew")), 0)).messages == 1
+            assert (await other.append(own, turn(user("new")), 0)).messages == 1
             assert await store.delete(own)

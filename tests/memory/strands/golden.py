@@ -18,7 +18,7 @@ ID = "gws-golden"
 
 
 def main() -> None:
-    """Write the session anew."""
+    """Write the session again."""
     shutil.rmtree(GOLDEN, ignore_errors=True)
     manager = FileSessionManager(ID, storage_dir=str(GOLDEN))
     script = [{"text": "A cat."}], [{"text": "I count."}, call("Köln")], [{"text": "3 cats. 🙂"}], "[hidden]"

@@ -17,7 +17,7 @@ USAGE = {"inputTokens": 10, "outputTokens": 2, "totalTokens": 12}
 class ScriptedModel(Model):
     """Answers with the contents of `script`, one after the other. received: the messages of each call.
 
-    A text in the place of a content makes a guardrail replace what the user said by it.
+    A text in the place of a content makes a guardrail replace the user's text by it.
     """
 
     def __init__(self, *script: list[dict[str, Any]] | str) -> None:

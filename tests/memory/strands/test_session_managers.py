@@ -38,7 +38,7 @@ META = Metadata(created=1_750_000_000.5, provider="bedrock/converse", usage=Usag
 
 
 class Place:
-    """Where sessions are: a store for the gateway, and session managers for Strands, each made anew."""
+    """Where sessions are: a store for the gateway, and session managers for Strands, made again for each test."""
 
     def __init__(self, new_store: Callable[[], Store], repository: bool) -> None:
         self._new_store, self._repository = new_store, repository
