@@ -118,7 +118,9 @@ def agent_body(
     if makes_model(target, registration):
         document |= _made(registration, target, model_id, parameters)
     elif registration.model is not None:
-        document |= {**native_edits(registration), "model": _block(registration.model)}
+        edits = native_edits(registration)
+        parameters = {**edits.pop("parameters", {}), **parameters}
+        document |= {**edits, "model": _block(registration.model)}
     else:
         document |= made_members(registration, target)
     spec = registration.model
