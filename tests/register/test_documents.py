@@ -398,6 +398,26 @@ def test_parameters_that_the_cluster_s_v2_agents_do_not_read_there(
     assert found == [("V2_PARAMETER_IGNORED", place) for place in places]
 
 
+@pytest.mark.parametrize(
+    ("provider", "own", "sent"),
+    [
+        (GEMINI, {}, {"llm_response_filter": "$.candidates[0].content.parts[0].text"}),
+        (GEMINI, {"llm_response_filter": "$.own"}, None),
+        (BEDROCK, {}, None),
+        (OPENAI, {}, None),
+    ],
+)
+def test_a_planner_is_told_where_the_text_of_a_response_is_that_it_can_not_read(
+    provider: str, own: dict[str, str], sent: dict[str, str] | None
+) -> None:
+    tools = [{"type": "ListIndexTool"}]
+    document = {"name": "x", "type": "plan_execute_and_reflect", "model": block(provider), "tools": tools}
+    document |= {"parameters": own} if own else {}
+    registration = read(document)
+    corrected = as_native(json.dumps(document).encode(), registration, NATIVE)
+    assert (None if corrected is None else json.loads(corrected)) == (sent and {**document, "parameters": sent})
+
+
 @pytest.mark.parametrize("more", [{"url": "https://h"}, {"mcp": {"url": "https://h"}}])
 @pytest.mark.parametrize(
     ("own", "sent"),
