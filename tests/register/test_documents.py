@@ -410,12 +410,14 @@ def test_parameters_that_the_cluster_s_v2_agents_do_not_read_there(
 def test_a_planner_is_told_where_the_text_of_a_response_is_that_it_can_not_read(
     provider: str, own: dict[str, str], sent: dict[str, str] | None
 ) -> None:
-    tools = [{"type": "ListIndexTool"}]
-    document = {"name": "x", "type": "plan_execute_and_reflect", "model": block(provider), "tools": tools}
-    document |= {"parameters": own} if own else {}
+    document: dict[str, Any] = {"name": "x", "type": "plan_execute_and_reflect", "model": block(provider)}
+    document["tools"] = [{"type": "ListIndexTool"}]
+    if own:
+        document["parameters"] = own
     registration = read(document)
     corrected = as_native(json.dumps(document).encode(), registration, NATIVE)
-    assert (None if corrected is None else json.loads(corrected)) == (sent and {**document, "parameters": sent})
+    assert json.loads(corrected or b"{}").get("parameters") == sent
+    assert json.loads(corrected or b"{}").keys() <= {*document, "parameters"}
 
 
 @pytest.mark.parametrize("more", [{"url": "https://h"}, {"mcp": {"url": "https://h"}}])
