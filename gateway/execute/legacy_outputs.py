@@ -55,7 +55,7 @@ class OutputReader:
     def read(self, outputs: Sequence[dict[str, Any]]) -> RunAnswer:
         """Read ``inference_results[0].output``."""
         memory_id = next((text(one.get("result")) for one in outputs if one.get("name") == MEMORY_ID), "")
-        shown = [one for one in outputs if text(one.get("name")) not in _NO_ANSWER]
+        shown = [one for one in outputs if self._is_answer(one)]
         reported = self.token_usage(outputs)
         values = [value for one in shown if (value := _value(one)) is not None]
         if not values:
@@ -75,6 +75,13 @@ class OutputReader:
             response.stop_reason,
             memory_id,
         )
+
+    def _is_answer(self, output: dict[str, Any]) -> bool:
+        """Return True for a part of the answer. Without its name (`filter_path`), a `result` may be an id."""
+        name = text(output.get("name"))
+        if not name and self._profile.agent_type not in FLOW_TYPES:
+            return "dataAsMap" in output
+        return name not in _NO_ANSWER
 
     def token_usage(self, outputs: Iterable[dict[str, Any]]) -> Usage | None:
         """Read the output `token_usage`: ``{"per_model_usage": [{"input_tokens", "output_tokens", …}, …]}``."""

@@ -190,6 +190,9 @@ def _without_question(request: ExecuteRequest) -> dict[str, Any]:
 
 
 def move_question_to_input(request: ExecuteRequest) -> list[Payload]:
-    """Return a legacy request with its `question` as `input`, for an agent that takes only the unified input."""
-    rest = _without_question(request)
-    return replace_members(request.extracted, {"input": request.parameters["question"], "parameters": rest or None})
+    """Return a legacy request with its `question` as `input`, for an agent that takes only the unified input.
+
+    A question that is no string is its JSON text, as for agents that take questions.
+    """
+    question = parameters_as_strings(request.parameters)["question"]
+    return replace_members(request.extracted, {"input": question, "parameters": _without_question(request) or None})

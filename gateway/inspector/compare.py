@@ -22,6 +22,7 @@ IGNORED = (
     "headers.transfer-encoding",
     "headers.x-mlc-*",
     "headers.x-opaque-id",
+    "headers.x-request-id",
     "body.took",
     *(f"body.{name}" for name in NEW_IDS),
 )

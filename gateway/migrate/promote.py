@@ -240,7 +240,8 @@ def _changes(
     if made.protocol == "aws_sigv4" != connector.protocol:
         yield "requests are signed with SigV4, with AWS keys as the credential"
     if agent_type == V2:
-        yield "answers have the unified form, `parameters.question` is refused, and old conversations are not found"
+        yield "answers have the unified form, and old conversations are not found"
+        yield "the cluster itself refuses `parameters.question`: clients of the gateway can go on sending it"
         iterations = profile.llm_parameters.get(_ITERATIONS, profile.parameters.get(_ITERATIONS, _V2_ITERATIONS))
         if iterations != _V2_ITERATIONS:
             yield f"{_ITERATIONS} {iterations} is ignored, and {_V2_ITERATIONS} is used: send it with each request"

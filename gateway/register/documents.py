@@ -22,7 +22,7 @@ from gateway.register.defaults import (
     named_tools,
 )
 from gateway.register.marks import keeps_sessions, marks
-from gateway.register.native import native_edits
+from gateway.register.native import RESPONSE_FILTER, native_edits
 from gateway.register.specs import McpServer, Registration, own_mcp_connectors
 from gateway.register.target import FLOWS, PLAN, Target, makes_model
 
@@ -118,7 +118,9 @@ def agent_body(
     if makes_model(target, registration):
         document |= _made(registration, target, model_id, parameters)
     elif registration.model is not None:
-        document |= {**native_edits(registration), "model": _block(registration.model)}
+        edits = native_edits(registration)
+        parameters = {**edits.pop("parameters", {}), **parameters}
+        document |= {**edits, "model": _block(registration.model)}
     else:
         document |= made_members(registration, target)
     spec = registration.model
@@ -152,7 +154,7 @@ def _made(registration: Registration, target: Target, model_id: str, parameters:
     if type_ == PLAN:
         # Its planner reads the agent's parameters, not those of `llm`, and does not know the path of Gemini's text
         # (sources of 3.0.0.0 to 3.8.0.0).
-        parameters.setdefault("llm_response_filter", provider.response_filter)
+        parameters.setdefault(RESPONSE_FILTER, provider.response_filter)
     return {**members, "llm": {"model_id": model_id, "parameters": llm}}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.mlcommons.agent_types import AgentType
 from gateway.notices import Notice
+from gateway.providers import registry
 from gateway.register.defaults import PLACEHOLDER_TOOL
 from gateway.register.specs import Registration
 from gateway.register.target import PLAN, V2, Target, takes
@@ -15,6 +16,12 @@ from gateway.register.target import PLAN, V2, Target, takes
 _SYSTEM_SLOTS = ("bedrock/converse", "gemini/v1beta/generatecontent")
 """Providers whose V2 agents have a system prompt, from `parameters` only (docs/internals/facts.md,
 "conversational_v2")."""
+
+_PLANNER_READS = ("bedrock/converse", "openai/v1/chat/completions")
+"""Providers whose response a planner can read. For any other it answers 500 "Unsupported llm interface", unless it is
+given the path of the text (sources of 3.0.0.0 to 3.8.0.0)."""
+RESPONSE_FILTER = "llm_response_filter"
+"""The parameter of a planner with that path."""
 
 
 def as_native(body: bytes, registration: Registration, target: Target) -> bytes | None:
@@ -33,12 +40,22 @@ def native_edits(registration: Registration) -> dict[str, Any]:
     edits: dict[str, Any] = {"type": registration.type}
     if _needs_placeholder(registration):
         edits["tools"] = [PLACEHOLDER_TOOL]
-    spec, parameters = registration.model, registration.document.get("parameters") or {}
-    if spec is not None and registration.type == V2 and spec.provider in _SYSTEM_SLOTS:
-        system_prompt = spec.parameters.get("system_prompt")
-        if system_prompt and "system_prompt" not in parameters:
-            edits["parameters"] = {**parameters, "system_prompt": system_prompt}
+    parameters = registration.document.get("parameters") or {}
+    added = {name: value for name, value in _missing_parameters(registration) if name not in parameters}
+    if added:
+        edits["parameters"] = {**parameters, **added}
     return edits
+
+
+def _missing_parameters(registration: Registration) -> Iterator[tuple[str, str]]:
+    """Yield parameters that the cluster does not set itself, and without which it loses a text or fails."""
+    spec = registration.model
+    if spec is None:
+        return
+    if registration.type == V2 and spec.provider in _SYSTEM_SLOTS and spec.parameters.get("system_prompt"):
+        yield "system_prompt", spec.parameters["system_prompt"]
+    if registration.type == PLAN and spec.provider not in _PLANNER_READS:
+        yield RESPONSE_FILTER, registry.connectors()[spec.provider].response_filter
 
 
 def _needs_placeholder(registration: Registration) -> bool:

@@ -133,10 +133,10 @@ def check_agent(body: Mapping[str, Any], modern: bool, unified: bool, mcp_on: bo
         _check_model(body)
     _check_tools(tools)
     if modern:
-        _check_modern(kind, body, mcp_on)
+        _check_modern(kind, body, unified, mcp_on)
 
 
-def _check_modern(kind: str, body: Mapping[str, Any], mcp_on: bool) -> None:
+def _check_modern(kind: str, body: Mapping[str, Any], unified: bool, mcp_on: bool) -> None:
     parameters = body.get("parameters")
     given = to_parameters(parameters or {}, True)
     if given.get("mcp_connectors") is not None and not mcp_on:
@@ -144,7 +144,7 @@ def _check_modern(kind: str, body: Mapping[str, Any], mcp_on: bool) -> None:
     interface = given.get("_llm_interface")
     if interface is not None and not interface.strip():
         raise refused("_llm_interface cannot be blank or empty")
-    if interface is not None and interface not in (UNIFIED_INTERFACES if "model" in body else INTERFACES):
+    if interface is not None and interface not in (UNIFIED_INTERFACES if unified else INTERFACES):
         raise refused(f"Invalid _llm_interface: {interface}")
     if kind == "plan_execute_and_reflect":
         if parameters is None:

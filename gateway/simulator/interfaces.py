@@ -1,4 +1,4 @@
-"""Function calling on 3.0–3.4: the settings of `_llm_interface`, and the messages for tool calls and results."""
+"""Function calling on 3.x: the settings of `_llm_interface`, and the messages for tool calls and results."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ _GEMINI = Interface(
     finish_reason_path="$.candidates[0].finishReason",
     finish_reason_tool="",
     message_path="$.candidates[0].content",
-    question_template="",
-    answer_template="",
+    question_template='{"role":"user","parts":[{"text":"${_chat_history.message.question}"}]}',
+    answer_template='{"role":"model","parts":[{"text":"${_chat_history.message.response}"}]}',
     extra={},
     closed_schemas=False,
 )

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.simulator import jsonpath, prompts, tools
-from gateway.simulator.errors import illegal_argument
+from gateway.simulator.errors import ExecuteFailure, illegal_argument
 from gateway.simulator.flow import history_limit, java_int
-from gateway.simulator.interfaces import interface_of
+from gateway.simulator.interfaces import INTERFACES, interface_of
 from gateway.simulator.lenient import is_json
 from gateway.simulator.predict import Run, Tensor
 from gateway.simulator.render import Parameters, fill
@@ -49,8 +49,11 @@ def _set_up(parameters: Parameters) -> None:
     parameters.setdefault("reflect_prompt", prompts.REFLECT_ROLE)
     parameters["plan_execute_reflect_response_format"] = prompts.RESPONSE_FORMAT
     parameters["no_escape_params"] = _NO_ESCAPE
-    interface = interface_of(parameters.get("_llm_interface"))
+    name = parameters.get("_llm_interface")
+    interface = interface_of(name)
     if interface is not None and not parameters.get("llm_response_filter"):
+        if name not in INTERFACES:
+            raise ExecuteFailure(500, "MLException", f"Unsupported llm interface: {name}")
         parameters["llm_response_filter"] = interface.response_filter
 
 

@@ -50,3 +50,22 @@ def test_only_texts_that_end_with_the_users(messages: list[object], code: str) -
     error = cluster_of("2.19.0").send("flow-d", {"input": messages}).error
     assert error is not None
     assert [problem.code for problem in error.problems] == [code]
+
+
+@pytest.mark.parametrize(
+    ("version", "agent"),
+    [
+        ("2.19.0", "flow-f"),
+        ("2.19.0", "cflow-f"),
+        ("2.19.0", "conv-f"),
+        ("3.4.0", "per-bedrock_tutorial"),
+        ("3.4.0", "per-openai_tutorial"),
+        ("3.8.0", "v1per-bedrock"),
+    ],
+)
+def test_the_last_turns_texts_are_joined_after_turns_with_media_too(version: str, agent: str) -> None:
+    messages = [turn("user", text("a"), IMAGE), turn("assistant", "b"), turn("user", text("c"), text("d"))]
+    sent = cluster_of(version).send(agent, {"input": messages})
+    assert sent.rewritten is not None, sent.error
+    assert "TEXT_JOINED" in [notice.code for notice in sent.rewritten.plan.notices]
+    assert Oracle(cluster_of(version)).judge(agent, {}, (), sent).outcome is Outcome.ARRIVED

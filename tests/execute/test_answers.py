@@ -238,6 +238,19 @@ def test_outputs_of_tools_in_the_additional_info() -> None:
     assert final == text_message("Two.")
 
 
+@pytest.mark.parametrize("profile", [REACT, CALLING, PLANNER, V1], ids=lambda profile: profile.id)
+def test_ids_whose_names_the_client_filtered_out_are_no_answer(profile: AgentProfile) -> None:
+    """As ``?filter_path=inference_results.output.result`` leaves them."""
+    assert read_answer(profile, legacy({"result": "memory"}, {"result": "interaction"})) == RunAnswer()
+    found = read_answer(profile, legacy({"result": "memory"}, {"dataAsMap": {"response": "Two."}}))
+    assert (found.text, found.messages) == ("Two.", (said("Two."),))
+
+
+@pytest.mark.parametrize("profile", [FLOW, CFLOW], ids=lambda profile: profile.id)
+def test_the_last_output_of_a_flow_is_its_answer_without_its_name_too(profile: AgentProfile) -> None:
+    assert read_answer(profile, legacy({"result": "memory"}, {"result": "Two."})).text == "Two."
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -136,13 +136,14 @@ async def test_a_v2_agent_is_served_as_soon_as_the_api_was_turned_on(client: Cli
     assert client.cluster.sent == [{"input": "hello"}]
 
 
-async def test_a_question_for_a_v2_agent_becomes_input(client: Client) -> None:
+@pytest.mark.parametrize(("question", "text"), [("hello", "hello"), (5, "5"), (True, "true"), (["a", {}], '["a",{}]')])
+async def test_a_question_for_a_v2_agent_becomes_input(client: Client, question: Any, text: str) -> None:
     client.cluster.answers = [NEEDS_V2, RAN]
-    answer = await client.execute(V2, {"parameters": {"question": "hello", "memory_id": "m"}})
+    answer = await client.execute(V2, {"parameters": {"question": question, "memory_id": "m"}})
     assert (answer.status, await answer.json()) == RAN
     assert client.cluster.sent == [
-        {"parameters": {"question": "hello", "memory_id": "m"}},
-        {"parameters": {"memory_id": "m"}, "input": "hello"},
+        {"parameters": {"question": question, "memory_id": "m"}},
+        {"parameters": {"memory_id": "m"}, "input": text},
     ]
     assert answer.headers[DELIVERY] == "strategy=native; provider=unknown; input=question"
     assert NOTICE not in answer.headers

@@ -236,7 +236,7 @@ def test_a_v2_agent() -> None:
     found = promotion(documents, ids["fc-openai_tutorial"], "conversational_v2", "container")
     assert found.body["type"] == "conversational_v2"
     assert found.body["memory"] == {"type": "agentic_memory", "memory_container_id": "container"}
-    assert any("`parameters.question` is refused" in change for change in found.changes)
+    assert any("the cluster itself refuses `parameters.question`" in change for change in found.changes)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, tuple[str, str], Obstacle]] = {

@@ -53,7 +53,7 @@ INPUTS: Mapping[str, Case] = {
     ),
     "tool history": CASES["tool call and result"],
 }
-SIMULATED = [(version, name) for version in ("2.19.0", "3.4.0") for name in AGENTS[version]]
+SIMULATED = [(version, name) for version in ("2.19.0", "3.4.0", "3.6.0") for name in AGENTS[version]]
 
 
 def golden(name: str) -> Any:

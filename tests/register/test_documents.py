@@ -398,6 +398,50 @@ def test_parameters_that_the_cluster_s_v2_agents_do_not_read_there(
     assert found == [("V2_PARAMETER_IGNORED", place) for place in places]
 
 
+@pytest.mark.parametrize(
+    ("provider", "own", "sent"),
+    [
+        (GEMINI, {}, {"llm_response_filter": "$.candidates[0].content.parts[0].text"}),
+        (GEMINI, {"llm_response_filter": "$.own"}, None),
+        (BEDROCK, {}, None),
+        (OPENAI, {}, None),
+    ],
+)
+def test_a_planner_is_told_where_the_text_of_a_response_is_that_it_can_not_read(
+    provider: str, own: dict[str, str], sent: dict[str, str] | None
+) -> None:
+    document: dict[str, Any] = {"name": "x", "type": "plan_execute_and_reflect", "model": block(provider)}
+    document["tools"] = [{"type": "ListIndexTool"}]
+    if own:
+        document["parameters"] = own
+    registration = read(document)
+    corrected = as_native(json.dumps(document).encode(), registration, NATIVE)
+    assert json.loads(corrected or b"{}").get("parameters") == sent
+    assert json.loads(corrected or b"{}").keys() <= {*document, "parameters"}
+
+
+@pytest.mark.parametrize("more", [{"url": "https://h"}, {"mcp": {"url": "https://h"}}])
+@pytest.mark.parametrize(
+    ("own", "sent"),
+    [
+        ({}, {"system_prompt": "S"}),
+        ({"a": "b"}, {"a": "b", "system_prompt": "S"}),
+        ({"system_prompt": "T"}, {"system_prompt": "T"}),
+    ],
+)
+def test_a_v2_agent_that_takes_more_than_one_call_keeps_its_system_prompt(
+    own: dict[str, str], sent: dict[str, str], more: dict[str, Any]
+) -> None:
+    url = {"url": more["url"]} if "url" in more else {}
+    mcp = {"mcp": more["mcp"]} if "mcp" in more else {}
+    model = block(BEDROCK, model_parameters={"system_prompt": "S"}, **url)
+    registration = read({"name": "x", "type": "conversational_v2", "model": model, "parameters": own, **mcp})
+    assert not takes(NATIVE, registration)
+    body = agent_body(registration, NATIVE, TAG, "", ["c1"] if mcp else [])
+    assert {name: value for name, value in body["parameters"].items() if name in ("a", "system_prompt")} == sent
+    assert ("mcp_connectors" in body["parameters"]) is bool(mcp)
+
+
 @pytest.mark.parametrize("more", [{"type": "flow"}, {"type": "conversational_flow"}, {"url": "https://h"}])
 def test_what_the_block_can_t_say_is_made_even_there(more: dict[str, str]) -> None:
     url = {"url": more["url"]} if "url" in more else {}

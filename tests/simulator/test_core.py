@@ -121,6 +121,16 @@ def test_planner_has_its_executor_run_a_step() -> None:
     assert "ignored" not in planner
 
 
+def test_a_planner_has_to_be_given_the_path_of_gemini_s_text() -> None:
+    core = ClusterCore("3.6.0")
+    planner = {"name": "p", "type": "plan_execute_and_reflect", "llm": {"model_id": "m"}}
+    parameters = {"_llm_interface": "gemini/v1beta/generatecontent"}
+    made = core.register_agent({**planner, "parameters": parameters})
+    executed = core.execute(made["agent_id"], {"parameters": {"question": "q"}})
+    details = "Unsupported llm interface: gemini/v1beta/generatecontent"
+    assert (executed.status, executed.body["error"]["details"]) == (500, details)
+
+
 def test_memory_replays_and_yields_to_a_limit_of_zero() -> None:
     seeded = Seeded("3.4.0")
     first = seeded.execute("fc-bedrock_tutorial", question='my name is Bob "B"')

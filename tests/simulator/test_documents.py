@@ -24,6 +24,7 @@ MCP = {
     "headers": {"Authorization": "Bearer ${credential.t}"},
     "parameters": {"sse_endpoint": "/sse"},
 }
+GEMINI = "gemini/v1beta/generatecontent"
 SWITCH = {"persistent": {"plugins.ml_commons.mcp_connector_enabled": True}}
 
 
@@ -280,6 +281,8 @@ def test_interfaces_are_checked_from_3_on() -> None:
     assert outcome(modern, "a/b") == (400, "Invalid _llm_interface: a/b")
     assert outcome(modern, " ") == (400, "_llm_interface cannot be blank or empty")
     assert outcome(modern, "bedrock/converse/claude")[0] == 200
+    assert outcome(modern, GEMINI) == (400, f"Invalid _llm_interface: {GEMINI}")
+    assert outcome(ClusterCore("3.6.0"), GEMINI)[0] == 200
     assert outcome(ClusterCore("2.19.0"), "a/b")[0] == 200
 
 

@@ -65,18 +65,16 @@ def text(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
 
 
 def flattened(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
-    """Deliver text only: parts joined by newlines, and earlier turns as `chat_history` in the agent's prompt."""
-    turns = [texts_of(target.provider, turn) for turn in target.turns]
-    if (
-        not _takes_question(call)
-        or not turns
-        or any(texts is None for texts in turns)
-        or target.provider.role_of(target.turns[-1]) != "user"
-    ):
+    """Deliver a last turn of texts, joined by newlines, with earlier turns in the template's history slot, if they are
+    texts also as `chat_history` in the agent's prompt.
+    """
+    if not _takes_question(call) or not target.turns or target.provider.role_of(target.turns[-1]) != "user":
         return
-    last = turns[-1] or []
+    last = texts_of(target.provider, target.turns[-1])
+    if last is None:
+        return
     joined, notices = join_texts(last)
-    if len(turns) == 1:
+    if len(target.turns) == 1:
         yield from plain(call, joined, target.question, notices)
         return
     slot = history_slot(call)
@@ -84,7 +82,9 @@ def flattened(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
         one = TargetTurns.of(target.provider, [*target.turns[:-1], _one_part(target, joined)], target.question)
         for candidate in text(call, one):
             yield Candidate(candidate.strategy, candidate.parameters, candidate.expected, notices)
-    history = flat_history(target, target.turns[:-1]) or ""
+    history = flat_history(target, target.turns[:-1])
+    if history is None:
+        return
     notices += (FLATTENED,)
 
     def expected(env: RuntimeValues) -> Any:
