@@ -56,7 +56,7 @@ def list_(config: Path | None, wanted: OwnerFilter, limit: int, as_json: bool) -
         found: list[Session] = []
         async for session in select_sessions(store, wanted):
             if len(found) == limit:
-                sys.stderr.write(f"There are more than {limit} sessions: set --limit to see more.\n")
+                sys.stderr.write(f"More sessions exist than the {limit} shown: set --limit to see more.\n")
                 break
             found.append(session)
         if as_json or not sys.stdout.isatty():

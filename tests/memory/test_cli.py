@@ -47,7 +47,7 @@ def test_list(memory: Commands) -> None:
     }
     assert (len(memory.json("list", "--limit", "3")["sessions"]), memory.err) == (3, "")
     assert len(memory.json("list", "--limit", "2")["sessions"]) == 2
-    assert memory.err == "There are more than 2 sessions: set --limit to see more.\n"
+    assert memory.err == "More sessions exist than the 2 shown: set --limit to see more.\n"
 
 
 def test_show(memory: Commands) -> None:
