@@ -23,7 +23,7 @@ from tests.sessions.conftest import Cluster as SessionCluster
 from tests.sessions.conftest import StartCluster
 from tests.sessions.test_rules import AGENT
 from tests.signing.test_gateway import SIGNED, sigv4
-from tests.wire import RecordingUpstream, reserved, send_request
+from tests.wire import PATIENCE, RecordingUpstream, reserved, send_request
 
 Got = tuple[int, Mapping[str, str], Any]
 """Status, headers and JSON of an answer."""
@@ -201,7 +201,7 @@ class _Silent:
 @_provokes("UpstreamTimeout")
 async def _silence(place: Place) -> Got:
     async with RecordingUpstream(script=_Silent()) as upstream:
-        over = {"upstream": {"timeouts": {"execute": 0.05}}}
+        over = {"upstream": {"timeouts": {"connect": PATIENCE, "execute": 0.05}}}
         return await _send(place, url=upstream.url, over=over, use_case=UseCase())
 
 
