@@ -15,7 +15,6 @@ from gateway.observe.logs import configure
 from gateway.ports import ExecuteCall, Forward
 from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.client_connection import ClientConnection
-from gateway.proxy.lifecycle import Lifecycle
 from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.outbound import ResponseTimeouts
 from tests.conftest import settings_for
@@ -57,7 +56,7 @@ class Forgetful(UseCase):
 
 def held_back(gateway: Gateway) -> int:
     """Return the number of paused clients."""
-    return sum(connection.paused_descriptor() >= 0 for connection in gateway._data._data_port.lifecycle.connections)
+    return sum(connection.paused_descriptor() >= 0 for connection in _lifecycle(gateway).connections)
 
 
 def be_patient(gateway: Gateway) -> None:
@@ -66,12 +65,11 @@ def be_patient(gateway: Gateway) -> None:
     gateway._data._data_port.timeouts = ClientTimeouts()
 
 
-def _lifecycle(gateway: Gateway) -> Lifecycle:
+def _lifecycle(gateway: Gateway) -> Any:
     """Return what holds the clients' connections, with either HTTP server."""
     listener: Any = gateway._data
     port = listener._application.port if isinstance(listener, AiohttpListener) else listener._data_port
-    lifecycle: Lifecycle = port.lifecycle
-    return lifecycle
+    return port.lifecycle
 
 
 async def waited_for(gateway: Gateway, *, idle: bool) -> ClientConnection:
@@ -81,6 +79,7 @@ async def waited_for(gateway: Gateway, *, idle: bool) -> ClientConnection:
         while not any(one.deadline != NO_DEADLINE and one.idle == idle for one in connections):  # noqa: ASYNC110
             await asyncio.sleep(0)
     [client] = connections
+    assert isinstance(client, ClientConnection)
     return client
 
 
