@@ -1,4 +1,4 @@
-"""Requests that schemathesis generates from `docs/reference/openapi.yaml`.
+"""Requests that schemathesis generates from `docs/reference/openapi.yaml`, and its checks of that document.
 
 The functions import it, as that takes half a second, which every process that collects the tests would spend.
 """
@@ -16,16 +16,36 @@ from tests.docs.pages import DOCS
 
 
 @cache
-def _operations() -> dict[str, Any]:
-    """Return all operations by their ids."""
+def _schema() -> Any:
+    """Return the document as schemathesis reads it."""
     import schemathesis
     from schemathesis import GenerationMode
     from schemathesis.config import GenerationConfig, SchemathesisConfig
 
     config = SchemathesisConfig.from_dict({})
     config.projects.default.generation = GenerationConfig(modes=list(GenerationMode))
-    schema = schemathesis.openapi.from_path(DOCS / "reference" / "openapi.yaml", config=config)
-    return {one.definition.raw["operationId"]: one for one in (each.ok() for each in schema.get_all_operations())}
+    return schemathesis.openapi.from_path(DOCS / "reference" / "openapi.yaml", config=config)
+
+
+@cache
+def _operations() -> dict[str, Any]:
+    """Return all operations by their ids."""
+    operations = (each.ok() for each in _schema().get_all_operations())
+    return {one.definition.raw["operationId"]: one for one in operations}
+
+
+def validate() -> None:
+    """Raise an error if the document breaks the specification of OpenAPI."""
+    _schema().validate()
+
+
+def validate_error(body: Any) -> None:
+    """Raise an error if a JSON body does not match the document's schema of errors."""
+    import jsonschema_rs  # schemathesis' own
+
+    components = _schema().raw_schema["components"]
+    schema = {"$ref": "#/components/schemas/Error", "components": components}
+    jsonschema_rs.Draft202012Validator(schema).validate(body)
 
 
 def operation(id_: str) -> Any:

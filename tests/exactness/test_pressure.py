@@ -67,11 +67,13 @@ def expected() -> str:
 
 
 async def stalled(count: Callable[[], int]) -> int:
-    """Return the value of `count` once it has not changed for half a second."""
-    before = -1
-    while (now := count()) != before or now == 0:
+    """Return the value of `count` once it is the same ten times in a row. A machine that stops delays one of them."""
+    before, same = 0, 0
+    while same < 10:
+        await asyncio.sleep(0.05)
+        now = count()
+        same = same + 1 if now == before and now else 0
         before = now
-        await asyncio.sleep(0.5)
     return before
 
 

@@ -28,6 +28,7 @@ class Cluster:
         self.api_on: str | None = "true"
         self.lookups: list[dict[str, str]] = []
         self.lookup_status = 200
+        self.lookup_reason = "no permissions"
 
     async def answer(self, request: web.Request) -> web.Response:
         path = request.path
@@ -41,7 +42,7 @@ class Cluster:
             if self.api_on is not None:
                 body["defaults"] = {"plugins": {"ml_commons": {"unified_agent_api_enabled": self.api_on}}}
         elif self.lookup_status != 200:
-            status, body = self.lookup_status, {"status": self.lookup_status, "error": {"reason": "no permissions"}}
+            status, body = self.lookup_status, {"status": self.lookup_status, "error": {"reason": self.lookup_reason}}
         else:
             document = DOCUMENTS["root"] if path == "/" else None
             for kind in ("agents", "models", "connectors"):

@@ -13,6 +13,7 @@ from gateway.app import Gateway, build
 from gateway.config.schema import ClientTimeouts
 from gateway.observe.logs import configure
 from gateway.ports import ExecuteCall, Forward
+from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.client_connection import ClientConnection
 from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.outbound import ResponseTimeouts
@@ -53,25 +54,38 @@ class Forgetful(UseCase):
         return Forward()
 
 
+def held_back(gateway: Gateway) -> int:
+    """Return the number of paused clients."""
+    return sum(connection.paused_descriptor() >= 0 for connection in _lifecycle(gateway).connections)
+
+
 def be_patient(gateway: Gateway) -> None:
     """Take back short time limits of both sides: what is asked from now on has the time it needs."""
     gateway.upstream.timeouts = gateway.upstream.execute_timeouts = ResponseTimeouts(LONG["header"], LONG["idle"])
     gateway._data._data_port.timeouts = ClientTimeouts()
 
 
+def _lifecycle(gateway: Gateway) -> Any:
+    """Return what holds the clients' connections, with either HTTP server."""
+    listener: Any = gateway._data
+    port = listener._application.port if isinstance(listener, AiohttpListener) else listener._data_port
+    return port.lifecycle
+
+
 async def waited_for(gateway: Gateway, *, idle: bool) -> ClientConnection:
     """Wait until the only client has a deadline, between two requests (idle) or within one."""
-    connections = gateway._data._data_port.lifecycle.connections
+    connections = _lifecycle(gateway).connections
     async with asyncio.timeout(PATIENCE):
         while not any(one.deadline != NO_DEADLINE and one.idle == idle for one in connections):  # noqa: ASYNC110
             await asyncio.sleep(0)
     [client] = connections
+    assert isinstance(client, ClientConnection)
     return client
 
 
 def expire(gateway: Gateway, client: ClientConnection) -> None:
     """Let the client's deadline pass, however long it is."""
-    timer = gateway._data._data_port.lifecycle._timer
+    timer = _lifecycle(gateway)._timer
     timer.stop()
     client.deadline = 0.0
     timer._check()

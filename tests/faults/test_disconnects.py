@@ -20,8 +20,8 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.proxy import disconnects
+from tests.faults.deployment import held_back, running_gateway
 from tests.faults.deployment import in_flight as running
-from tests.faults.deployment import running_gateway
 from tests.faults.upstream import settled
 from tests.tls.certificates import Pki
 from tests.wire import OK, RecordingUpstream, read_message
@@ -143,11 +143,6 @@ class Client:
         if how == "reset":
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
-
-
-def held_back(gateway: Gateway) -> int:
-    """Return the number of paused clients."""
-    return sum(connection.paused_descriptor() >= 0 for connection in gateway._data._data_port.lifecycle.connections)
 
 
 @contextlib.asynccontextmanager

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gateway.process import _ECHO
 from tests.lifecycle.load import Tally, client, echo, seen
 from tests.lifecycle.process import PATIENCE, Process, until
 from tests.lifecycle.test_workers import children
@@ -208,9 +209,11 @@ async def test_a_second_signal_cuts_it_short(tmp_path: Path, workers: int, setti
             ready = b"GET /health/ready HTTP/1.1\r\nHost: a\r\n\r\n"
             while (await send_request(admin, ready)).body != b'{"status":"draining"}':
                 pass
-            await asyncio.sleep(0.5)  # it counts as another signal only after a moment
+            workers_left = 1 if settings is SHUTDOWN else workers  # a worker with nothing to do has ended
+            await until(lambda: len(children(gateway.process.pid)) == (workers_left if workers > 1 else 0))
+            await asyncio.sleep(2 * _ECHO)  # only then does it count as another signal
             assert gateway.process.returncode is None
-            left = [gateway.process.pid, *children(gateway.process.pid)]  # a worker with nothing to do may have ended
+            left = [gateway.process.pid, *children(gateway.process.pid)]
             for pid in left:
                 os.kill(pid, signal.SIGTERM)
             assert await gateway.ended() == 0

@@ -23,6 +23,7 @@ from gateway.simulator.handlers import Request
 from gateway.simulator.rest import Response
 from gateway.simulator.server import Simulator
 from tests.conftest import settings_for
+from tests.wire import PATIENCE
 
 
 class Cluster(Simulator):
@@ -211,8 +212,9 @@ def _agents_assessed_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look again at once, and leave it to the system when files reach the disk."""
+    """Look again at once, for as long as a loaded machine takes; leave it to the system when files reach the disk."""
     monkeypatch.setattr("gateway.migrate.writer._PAUSE", 0.01)
     monkeypatch.setattr("gateway.migrate.loading.SETTLE", 0.01)
     monkeypatch.setattr("gateway.cli.promote._PAUSE", 0.01)
+    monkeypatch.setattr("gateway.cli.promote._PATIENCE", PATIENCE)
     monkeypatch.setattr("os.fsync", lambda _: None)

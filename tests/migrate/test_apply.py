@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from gateway.migrate.connection import Connected
 from gateway.migrate.probe import ProbeFailed
 from gateway.migrate.rollback import RolledBack, UndoFailed, carry_out, roll_back
 from gateway.migrate.upgrade import Offer, offers
+from gateway.migrate.writer import Clock
 from gateway.simulator.llm.endpoints import Reply
 from tests.migrate.conftest import Deployment
 from tests.migrate.upgrading import (
@@ -23,6 +25,7 @@ from tests.migrate.upgrading import (
     NEW,
     SECRET,
     TAG,
+    FakeClock,
     cluster_at,
     documents_of,
     flow,
@@ -62,11 +65,11 @@ class Upgrade:
         self.credential = {"key": SECRET} if way == "new connector" else None
 
     def run(
-        self, cluster: Connected | None = None, check: Callable[[], None] | None = None, patience: float = PATIENCE
+        self, cluster: Connected | None = None, check: Callable[[], None] | None = None, clock: Clock = time
     ) -> None:
         cluster = cluster or cluster_at(self.deployment.url)
         proved = check or (lambda: probe.prove_again(cluster, self.journal.record))
-        carry_out(cluster, self.journal, proved, credential=self.credential, patience=patience)
+        carry_out(cluster, self.journal, proved, credential=self.credential, patience=PATIENCE, clock=clock)
 
     def roll_back(self, force: bool = False) -> list[str]:
         return roll_back(
@@ -265,12 +268,15 @@ def test_a_model_nobody_knew_of_keeps_the_connector_from_being_changed(deploymen
     connector_id = deployment.cluster.core.resources.models[upgrade.model]["connector_id"]
     model_on(deployment, connector_id, "late")
     with pytest.raises(RolledBack, match="still using this connector"):
-        upgrade.run(patience=0.5)
+        upgrade.run(clock=FakeClock())
     assert upgrade.template() != NEW
     assert deployment.cluster.core.resources.model(upgrade.model)["model_state"] == "DEPLOYED"
 
 
-def test_a_search_that_lags_does_not_hide_the_new_connector_or_keep_it(deployment: Deployment, tmp_path: Path) -> None:
+def test_a_search_that_lags_does_not_hide_the_new_connector_or_keep_it(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.migrate.marked._LAG", PATIENCE)
     upgrade = Upgrade(deployment, "new connector", tmp_path)
     deployment.cluster.core.resources.refresh_seconds = 1.0
 

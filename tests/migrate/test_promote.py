@@ -424,7 +424,7 @@ def test_what_fails_after_the_registration_is_taken_back(
     _registering(modern, {"agent_id": new})
     modern.cluster.refusals[f"POST {AGENTS}/{new}/_execute"] = 500
     modern.cluster.refusals[f"DELETE /_plugins/_ml/models/{model_id}"] = 403
-    monkeypatch.setattr("gateway.cli.promote._PATIENCE", 0.5)
+    monkeypatch.setattr("gateway.cli.promote._PATIENCE", 0.0)
     status, _, err = command(*argv)
     assert status == 4
     assert f"DELETE /_plugins/_ml/models/{model_id}" in err

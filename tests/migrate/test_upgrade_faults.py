@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from urllib3.connection import HTTPConnection
 
 from gateway.migrate.backup import Journal
 from gateway.migrate.rollback import RolledBack, UndoFailed
@@ -27,6 +30,7 @@ from tests.migrate.test_apply import WAYS, Upgrade
 from tests.migrate.upgrading import (
     NEW,
     SECRET,
+    FakeClock,
     cluster_at,
     flow,
     llm_body,
@@ -35,6 +39,7 @@ from tests.migrate.upgrading import (
     state,
     without_parameter,
 )
+from tests.wire import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -45,13 +50,35 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def front(deployment: Deployment, *faults: Fault) -> Iterator[FaultyCluster]:
-    faulty = FaultyCluster(deployment.url, list(faults))
+def front(deployment: Deployment, *faults: Fault, expire: Callable[[], None] | None = None) -> Iterator[FaultyCluster]:
+    faulty = FaultyCluster(deployment.url, list(faults), expire=expire)
     deployment.do(faulty.__aenter__())
     try:
         yield faulty
     finally:
         deployment.do(faulty.__aexit__())
+
+
+@pytest.fixture
+def expire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Ends the command's wait for an answer, as its time limit would. The limit itself is never reached.
+
+    A limit that is short enough for a test would sometimes end other requests on a loaded machine.
+    """
+    waiting, expiring = socket.socketpair()
+    getresponse = HTTPConnection.getresponse
+
+    def answer_or_expire(connection: HTTPConnection) -> Any:
+        readable, _, _ = select.select([connection.sock, waiting], [], [], PATIENCE)
+        if waiting in readable:
+            waiting.recv(1)
+            raise TimeoutError("timed out")
+        assert readable, "neither an answer nor its end"
+        return getresponse(connection)
+
+    monkeypatch.setattr(HTTPConnection, "getresponse", answer_or_expire)
+    with waiting, expiring:
+        yield lambda: expiring.sendall(b"x")
 
 
 def _is_write(seen: Seen) -> bool:
@@ -71,12 +98,12 @@ def require_whole(upgrade: Upgrade) -> bool:
     return now
 
 
-def _run(upgrade: Upgrade, url: str, timeout: float = 60) -> str:
-    """Run the upgrade. timeout: seconds until a request counts as not answered."""
+def _run(upgrade: Upgrade, url: str) -> str:
+    """Run the upgrade. Its waits end at once: what the cluster has not done by then it never does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GATEWAY__UPSTREAM__TIMEOUTS__HEADER", str(timeout))
+        patch.setattr("gateway.migrate.writer._PAUSE", 1.0)
         try:
-            upgrade.run(cluster_at(url), patience=2)
+            upgrade.run(cluster_at(url), clock=FakeClock())
         except RolledBack:
             return "reverted"
         except UndoFailed:
@@ -86,11 +113,12 @@ def _run(upgrade: Upgrade, url: str, timeout: float = 60) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("way", "nth"), [(way, nth) for way in WAYS for nth in range(1, WRITES[way] + 1)])
-def test_a_fault_of_one_write(deployment: Deployment, tmp_path: Path, way: str, nth: int, kind: Kind) -> None:
+def test_a_fault_of_one_write(
+    deployment: Deployment, tmp_path: Path, way: str, nth: int, kind: Kind, expire: Callable[[], None]
+) -> None:
     upgrade = Upgrade(deployment, way, tmp_path)
-    fault = Fault(kind, "PUT|POST", WRITE, nth=nth, seconds=2)
-    with front(deployment, *_writes(fault)) as faulty:
-        outcome = _run(upgrade, faulty.url, timeout=1 if kind in ("stall", "late") else 60)
+    with front(deployment, *_writes(Fault(kind, nth=nth)), expire=expire) as faulty:
+        outcome = _run(upgrade, faulty.url)
         assert any(seen.fault == kind for seen in faulty.seen)
     assert outcome in ("applied", "reverted")
     assert require_whole(upgrade) == (outcome == "applied")
@@ -187,7 +215,7 @@ def _killed(upgrade: Upgrade, directory: Path, way: str, nth: int, before: bool)
     fault = _AnyWrite("stall" if before else "late", "", WRITE, nth=nth, seconds=120)
     with front(deployment, fault) as faulty:
         process = _command(deployment, directory, faulty.url, *_apply(directory, upgrade.agent, way))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not any(seen.fault and (before or seen.status) for seen in faulty.seen):
             assert process.poll() is None, process.stdout.read().decode()  # type: ignore[union-attr]
             assert time.monotonic() < deadline
@@ -217,7 +245,7 @@ def test_killed_at_any_write(
         "again": _apply(directory, upgrade.agent, way),
     }[then]
     process = _command(deployment, directory, deployment.url, *argv)
-    shown, _ = process.communicate(timeout=60)
+    shown, _ = process.communicate(timeout=3 * PATIENCE)
     assert process.returncode == 0, shown.decode()
     assert SECRET not in shown.decode()
     assert require_whole(upgrade) is (then != "rollback")
@@ -232,7 +260,7 @@ def test_killed_and_resumed_without_the_credential_it_names_what_finishes_it(
     _killed(upgrade, directory, "new connector", 1, before=True)
     (file,) = directory.glob("*.json")
     process = _command(deployment, directory, deployment.url, "upgrade", "--resume", str(file))
-    shown, _ = process.communicate(timeout=60)
+    shown, _ = process.communicate(timeout=3 * PATIENCE)
     assert process.returncode == 2, shown.decode()
     assert f"mlc-gateway upgrade --resume {file} --url {deployment.url} --credential-file FILE" in shown.decode()
     upgrade.journal = Journal.load(file)
@@ -254,13 +282,13 @@ def test_two_upgrades_of_one_connector_at_once(deployment: Deployment, tmp_path:
         _command(deployment, directory, deployment.url, *_apply(directory, upgrade.agent, way), "--shared")
         for directory in directories
     ]
-    shown = [process.communicate(timeout=90)[0].decode() for process in processes]
+    shown = [process.communicate(timeout=3 * PATIENCE)[0].decode() for process in processes]
     statuses = [process.returncode for process in processes]
     assert 0 in statuses, shown
     assert set(statuses) <= {0, 3}, shown
     # Both may have read the model before either wrote it: then the new connector of the first is not in use.
     cleanup = _command(deployment, tmp_path, deployment.url, "cleanup", "--older-than", "0", "--apply")
-    shown.append(cleanup.communicate(timeout=90)[0].decode())
+    shown.append(cleanup.communicate(timeout=3 * PATIENCE)[0].decode())
     assert cleanup.returncode == 0, shown
     assert require_whole(upgrade) is True
 
@@ -273,7 +301,7 @@ def test_two_upgrades_of_two_agents_on_one_connector_at_once(deployment: Deploym
         _command(deployment, tmp_path, deployment.url, *_apply(tmp_path / agent, agent, "standalone"), "--shared")
         for agent in agents
     ]
-    shown = [process.communicate(timeout=90)[0].decode() for process in processes]
+    shown = [process.communicate(timeout=3 * PATIENCE)[0].decode() for process in processes]
     assert 0 in [process.returncode for process in processes], shown
     resources: Any = deployment.cluster.core.resources
     assert resources.connectors[connector_id]["actions"][0]["request_body"] == NEW

@@ -186,10 +186,7 @@ def test_one_failure_does_not_stop_the_others(deployment: Deployment, command: C
     assert sends_images(deployment, agents[1])
 
 
-def test_a_half_done_change_does_not_stop_the_others(
-    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.migrate.writer.PATIENCE", 0.1)
+def test_a_half_done_change_does_not_stop_the_others(deployment: Deployment, command: Command) -> None:
     broken, fine = internal(deployment), internal(deployment)
     agents = [flow(deployment, broken, "one"), flow(deployment, fine, "two")]
     deployment.cluster.refusals[f"POST /_plugins/_ml/models/{broken}/_deploy"] = 403

@@ -21,6 +21,19 @@ ADDED = {"messages": DEFAULT, "tools_member": ',"toolConfig":${parameters.declar
 _TIMES = frozenset({"created_time", "last_updated_time", "last_deployed_time", "last_undeployed_time"})
 
 
+class FakeClock:
+    """A clock on which only waiting takes time. Waits for what can't happen any more end at once."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float, /) -> None:
+        self._now += seconds
+
+
 def cluster_at(url: str) -> Connected:
     return connected("--url", url)
 

@@ -91,19 +91,26 @@ async def test_silence_is_a_504(start_gateway: StartGateway) -> None:
 
 
 async def test_execute_has_a_patience_of_its_own(start_gateway: StartGateway) -> None:
+    runs, goes_on = asyncio.Event(), asyncio.Event()
+
     async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await read_message(reader)
         if request.line.startswith(b"GET "):
             await reader.read()
             return
-        await asyncio.sleep(0.1)
+        runs.set()
+        await goes_on.wait()
         writer.write(OK)
 
     async with RecordingUpstream(script=script) as upstream:
         over = {"upstream": {"url": upstream.url, "timeouts": {"header": 0.05, "idle": 0.05}}}
         gateway = await start_gateway(upstream.url, UseCase(), over)
+        running = asyncio.create_task(send_request(gateway.data_port, EXECUTE))
+        await runs.wait()
+        # It began later, and its time is over.
         assert (await send_request(gateway.data_port, GET)).line == b"HTTP/1.1 504 Gateway Timeout"
-        assert (await send_request(gateway.data_port, EXECUTE)).body == b"ok"
+        goes_on.set()
+        assert (await running).body == b"ok"
 
 
 async def test_wait_for_the_uploads_of_others_is_no_fault_of_the_node(start_gateway: StartGateway) -> None:

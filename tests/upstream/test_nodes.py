@@ -259,7 +259,7 @@ async def test_probes_run_take_nodes_out_and_end_on_close() -> None:
             await asyncio.sleep(0.005)
 
     async with RecordingUpstream(script=script) as one, RecordingUpstream() as other:
-        health = {"interval": 0.01, "failures": 2, "successes": 2}
+        health = {"interval": 0.01, "timeout": PATIENCE, "failures": 2, "successes": 2}
         upstream = settings_for("http://x", {"upstream": {"nodes": [one.url, other.url], "health": health}}).upstream
         nodes = NodeSet(upstream, Prober(upstream.health, lambda: None))
         await nodes.start()

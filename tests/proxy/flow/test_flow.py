@@ -11,7 +11,8 @@ import pytest
 from gateway.ports import Forward
 from gateway.upstream.deadlines import NO_DEADLINE
 from tests.conftest import StartGateway
-from tests.faults.deployment import UNLIMITED, expire, waited_for
+from tests.faults.deployment import UNLIMITED, expire, held_back, waited_for
+from tests.faults.upstream import settled
 from tests.proxy.use_case import UseCase
 from tests.wire import (
     OK,
@@ -253,9 +254,11 @@ async def test_cluster_that_stops_reading_holds_the_client_back(start_gateway: S
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
         writer.write(b"PUT /i HTTP/1.1\r\nHost: c\r\nContent-Length: %d\r\n\r\n" % BIG)
         writer.write(b"x" * BIG)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(writer.drain(), 0.3)
+        sending = asyncio.create_task(writer.drain())
+        assert await settled(lambda: held_back(gateway) == 1)
+        assert not sending.done()
         go_on.set()
+        await sending
         assert (await read_message(reader)).body == b"ok"
         assert got == BIG
         writer.close()
