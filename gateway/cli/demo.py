@@ -19,7 +19,7 @@ from gateway.demo.show import JsonLines, Terminal
 _EXAMPLES = """\
 mlc-gateway demo
 mlc-gateway demo --once
-mlc-gateway demo --once --json | jq -r .outcome"""
+mlc-gateway demo --once --json | jq -r '.outcome // .sum'"""
 
 _PORT = 9209
 
