@@ -243,7 +243,7 @@ def test_ids_whose_names_the_client_filtered_out_are_no_answer(profile: AgentPro
     """As ``?filter_path=inference_results.output.result`` leaves them."""
     assert read_answer(profile, legacy({"result": "memory"}, {"result": "interaction"})) == RunAnswer()
     found = read_answer(profile, legacy({"result": "memory"}, {"dataAsMap": {"response": "Two."}}))
-    assert (found.text, found.messages) == ("Two.", (said("Two."),))
+    assert (found.text, found.messages) == ("Two.", (text_message("Two."),))
 
 
 @pytest.mark.parametrize("profile", [FLOW, CFLOW], ids=lambda profile: profile.id)
