@@ -59,7 +59,8 @@ def lookup_error(kind: str, id_: str, status: int, answer: Any) -> FailedLookup:
     """Return the error for a lookup of `kind` ("agents", "models", …) and `id_` that got `status` and `answer`."""
     what = f"{kind}/{id_}" if id_ else kind
     cause = _cause(answer)
-    problem = Problem(what, f"the cluster answered {status}: {cause}", "200", str(status), repeats=cause)
+    expected = "200 with a JSON object" if status == 200 else "200"
+    problem = Problem(what, f"the cluster answered {status}: {cause}", expected, str(status), repeats=cause)
     if status in (401, 403):
         permission = PERMISSIONS[kind]
         return LookupDenied(

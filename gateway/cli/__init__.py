@@ -5,8 +5,10 @@ A module is imported when its command runs; the general help imports all of them
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
+import sys
 from collections.abc import Sequence
 
 import click
@@ -34,6 +36,7 @@ MODULES = {
 _PROGRAM = "mlc-gateway"
 _INTERRUPTED = 130
 """The shell's exit code for a program that SIGINT ended."""
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Commands(click.Group):
@@ -85,9 +88,18 @@ def run(argv: Sequence[str]) -> int:
     """Run the command that `argv` (without the program's name) calls for, and return its exit code."""
     try:
         status: int = commands.main(list(argv), prog_name=_PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except click.Abort as error:
         return _INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else 1
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        from gateway.cli.output import discard  # imports rich, which not every command needs
+
+        discard(sys.stdout)
+        sys.stderr.write(f"{_PROGRAM}: the output can't be written: {error.strerror}\n")
+        return 2
     return status

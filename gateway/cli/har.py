@@ -110,6 +110,9 @@ def _opened(config: Path | None) -> Iterator[tuple[RecordStore, Inspector]]:
     settings = load(config, secrets_of="inspector").inspector
     store = open_store(settings)
     if store is None:
-        raise StoreError("The settings record no exchanges: set inspector.enabled to true, and -c to the file.")
+        reason = "The settings record no exchanges in a store that can be read"
+        raise StoreError(
+            f"{reason}: set inspector.enabled to true, with sqlite in inspector.stores, and -c to the file."
+        )
     with closing(store):
         yield store, settings

@@ -51,8 +51,13 @@ def print_progress(line: str, stream: TextIO) -> None:
         stream.write(f"{printable(line)}\n")
         stream.flush()
     except OSError:
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), stream.fileno())
+        discard(stream)
+
+
+def discard(stream: TextIO) -> None:
+    """Discard what is still to be written to the stream."""
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def printable(value: Any) -> str:

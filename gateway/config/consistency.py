@@ -25,6 +25,7 @@ from gateway.config.schema import (
 
 _SECRET_HEADERS = ("authorization", "cookie", "proxy-authorization", "x-amz-security-token")
 _SHORTEST_TOKEN = 16
+_ANY_ADDRESS = "0.0.0.0"  # compared, not bound
 
 
 def check(settings: Settings, url_given: bool, wrong: Collection[str] = ()) -> list[ConfigProblem]:
@@ -42,6 +43,10 @@ def check(settings: Settings, url_given: bool, wrong: Collection[str] = ()) -> l
         (("upstream.tls",), _check_key("upstream.tls", upstream.tls)),
         (("listen.admin_host", "listen.admin_token"), _check_exposure(listen)),
         (("listen.admin_token",), _check_token(listen.admin_token)),
+        (
+            tuple(f"listen.{name}" for name in ("data_host", "data_port", "admin_host", "admin_port")),
+            _check_ports(listen),
+        ),
         (("listen.trusted_proxies",), _check_networks(listen.trusted_proxies)),
         (("listen.tls",), _check_client_ca(listen.tls)),
         (("agents.aliases",), _circular(agents.aliases)),
@@ -161,6 +166,14 @@ def _check_token(token: Secret) -> Iterator[ConfigProblem]:
     if token and len(token.reveal()) < _SHORTEST_TOKEN:
         given, allowed = f"{len(token.reveal())} characters", f"at least {_SHORTEST_TOKEN}"
         yield ConfigProblem("listen.admin_token", "is too short, so it could be guessed", given, allowed)
+
+
+def _check_ports(listen: Listen) -> Iterator[ConfigProblem]:
+    hosts = {listen.data_host, listen.admin_host}
+    overlap = len(hosts) == 1 or (_ANY_ADDRESS in hosts and not any(":" in host for host in hosts))
+    if overlap and listen.data_port == listen.admin_port != 0 and not listen.admin_host.startswith("unix:"):
+        allowed = "another port than listen.data_port; 0: any free port"
+        yield ConfigProblem("listen.admin_port", "is the port of the cluster's API", str(listen.admin_port), allowed)
 
 
 def _check_networks(networks: Sequence[str]) -> Iterator[ConfigProblem]:

@@ -44,7 +44,8 @@ class Reader:
         """
         store = self.store
         if store is None:
-            raise RecordsUnavailable("Exchanges are not recorded.", help="Set inspector.enabled to true.")
+            help = "Set inspector.enabled to true, with sqlite in inspector.stores."
+            raise RecordsUnavailable("Exchanges are not recorded in a store that can be read.", help=help)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, question, store)
         except InvalidFilter as error:

@@ -20,15 +20,25 @@ LONGEST = 512
 _HIDDEN = "[hidden]"
 
 _MEMBERS = frozenset(
-    {"agents", "arguments", "async", "audio", "audio_url", "blocks", "bucketOwner", "bytes"}
+    {"agent_id", "agents", "arguments", "async", "audio", "audio_url", "blocks", "bucketOwner", "bytes"}
     | {"cascade", "cluster", "config", "connector", "connectors", "content", "contents", "credential"}
     | {"data", "description", "detail", "document", "documents", "endpoint", "error", "file"}
     | {"file_id", "filename", "format", "function", "headers", "id", "image", "image_url", "input"}
-    | {"input_audio", "is_error", "json", "llm", "mcp", "mcp_connectors", "memory", "message"}
+    | {"input_audio", "is_error", "json", "llm", "mcp", "mcp_connectors", "memory", "memory_id", "message"}
     | {"messages", "method", "model", "model_id", "model_parameters", "model_provider", "models"}
     | {"name", "parameters", "path", "prompt", "protocol", "question", "reason", "region", "role"}
-    | {"roles", "settings", "source", "status", "stream", "system", "text", "toolCallId", "toolCalls"}
-    | {"toolResult", "toolUse", "toolUseId", "tool_call_id", "tool_calls", "tool_result", "tool_use"}
+    | {"roles", "selected_tools", "session_id", "settings", "size", "source", "status", "stream", "system", "text"}
+    | {
+        "toolCallId",
+        "toolCalls",
+        "toolResult",
+        "toolUse",
+        "toolUseId",
+        "tool_call_id",
+        "tool_calls",
+        "tool_result",
+        "tool_use",
+    }
     | {"tool_use_id", "tools", "type", "types", "uri", "url", "version", "video", "video_url"}
 )
 """Names of members that the gateway knows. They are shown; other names are the client's and are masked."""

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from urllib.parse import quote
 
+import structlog
+
 from gateway.errors import GatewayError
 from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Request
@@ -17,6 +19,7 @@ from gateway.proxy.body_copy import ResponseCopy
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.interfaces import Client
 from gateway.proxy.relayed_head import head_with_length
+from gateway.proxy.request_log import log_ids
 from gateway.proxy.routes import Route
 
 RETRY_BODY = 64 * 1024
@@ -86,6 +89,7 @@ class DecidedExchange(Exchange):
         self._task = asyncio.get_running_loop().create_task(self._guard(work))
 
     async def _guard(self, work: Awaitable[None]) -> None:
+        structlog.contextvars.bind_contextvars(**log_ids(self))
         try:
             await work
         except Exception:

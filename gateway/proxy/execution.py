@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable
 
 import msgspec
-import structlog
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, release_frames
@@ -21,7 +20,6 @@ from gateway.proxy.decided import HELD_ANSWER, DecidedExchange
 from gateway.proxy.exchange import ExchangePort
 from gateway.proxy.interfaces import Client
 from gateway.proxy.relay import SEND
-from gateway.proxy.request_log import log_ids
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route
 from gateway.upstream.auth.authenticator import client_signature
 from gateway.upstream.outbound import Buffers
@@ -120,7 +118,6 @@ class Execution(DecidedExchange):
         fields = self.request.fields
         if self.is_recorded:
             self._steps = Steps(self._read_at)
-        structlog.contextvars.bind_contextvars(**log_ids(self))
         await self._follow(self._decide(raw, decode_fields(fields)), raw)
 
     async def _follow(self, deciding: Awaitable[Forward | Answer], raw: bytes) -> None:

@@ -43,7 +43,13 @@ def relayed_head(head: ResponseHead, request: Request, own: bytes, keep: bool) -
 
 
 def head_with_length(head: ResponseHead, length: int, changed: bool = True) -> ResponseHead:
-    """Return the head for a whole body of `length` bytes. changed: the body is another one than the cluster's."""
+    """Return the head for a whole body of `length` bytes. changed: the body is another one than the cluster's.
+
+    A response that has no body keeps its head: a 204 has no length, and that of a 304 is another response's (RFC 9110,
+    8.6).
+    """
+    if head.status in BODYLESS:
+        return head
     dropped = _OF_THE_BODY if changed else _FRAMING
     lines = (head.first_line()[:-2], *without(head.end_to_end(), dropped), b"Content-Length: %d" % length)
     return ResponseHead(b"\r\n".join((*lines, b"", b"")), _UNLIMITED)

@@ -163,7 +163,7 @@ class Upstream:
         used = pool.used_slots
         pool.rebuild()
         pool.node.tally.rebuilds += 1
-        self._log.error("connection pool rebuilt", node=repr(pool.node), used_slots=used)
+        self._log.error("connection pool rebuilt", node=pool.node.address, used_slots=used)
 
     async def _begin(self, outbound: OutboundRequest, pool: Pool) -> None:
         try:
@@ -180,7 +180,7 @@ class Upstream:
             outbound.connecting = None
             outbound.owner.on_failure(exc)
         except Exception:
-            self._log.exception("request not sent", node=repr(pool.node))
+            self._log.exception("request not sent", node=pool.node.address)
             outbound.connecting = None
             outbound.owner.on_failure(
                 UpstreamUnavailable("The request could not be sent to the cluster.", help=_SEE_LOG)

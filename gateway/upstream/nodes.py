@@ -209,7 +209,7 @@ class NodeSet:
         if left and out < max(1, int(settings.max_share * len(self.nodes))):
             seconds = node.eject(now, settings)
             if self._log is not None:
-                self._log.warning("node ejected", node=repr(node), seconds=seconds, failures=times, kind=kind)
+                self._log.warning("node ejected", node=node.address, seconds=seconds, failures=times, kind=kind)
 
     def available(self) -> int:
         """Return the number of nodes that are neither down nor ejected."""
@@ -254,6 +254,6 @@ class NodeSet:
     async def _ask(self, node: Node, probe: Probe) -> None:
         if node.probed(await probe(node), self._health) and self._log is not None:
             if node.down:
-                self._log.warning("node down", node=repr(node), reason=node.fault)
+                self._log.warning("node down", node=node.address, reason=node.fault)
             else:
-                self._log.warning("node up", node=repr(node))
+                self._log.warning("node up", node=node.address)

@@ -198,6 +198,16 @@ def test_check_config_prints_what_counts(tmp_path: Path, capsys: pytest.CaptureF
     assert "data_port: 9209" in out
 
 
+@pytest.mark.parametrize("argv", [["check-config"], ["rewrite", "--provider", "openai/v1/chat/completions"]])
+def test_a_full_disk_ends_with_2_and_the_reason(argv: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "gateway", *argv], input=b'{"input": "hi"}', stdout=full, stderr=subprocess.PIPE
+        )
+    assert ended.stderr == b"mlc-gateway: the output can't be written: No space left on device\n"
+    assert ended.returncode == 2
+
+
 @pytest.mark.parametrize("command", ["check-config", "serve"])
 def test_wrong_settings_end_with_2_and_every_problem(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

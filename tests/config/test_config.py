@@ -129,6 +129,27 @@ def test_what_depends_on_a_wrong_value_is_not_checked(text: str, wrong: str, tmp
     assert all(problem.startswith(wrong) and "needed" not in problem for problem in _problems(_file(tmp_path, text)))
 
 
+@pytest.mark.parametrize(
+    ("listen", "wrong"),
+    [
+        ("data_port: 9601", True),
+        ("data_host: 0.0.0.0, data_port: 9601", True),
+        ("data_host: 127.0.0.2, data_port: 9601", False),
+        ("data_port: 0, admin_port: 0", False),
+        ("data_port: 9601, admin_host: 'unix:/tmp/a'", False),
+    ],
+)
+def test_both_ports_on_one_address_are_a_problem(listen: str, wrong: bool, tmp_path: Path) -> None:
+    path = _file(tmp_path, f"listen: {{{listen}}}\n")
+    if not wrong:
+        assert load(path, {}).listen.data_port in (0, 9601)
+        return
+    assert _problems(path) == [
+        "listen.admin_port: is the port of the cluster's API; got 9601; "
+        "allowed: another port than listen.data_port; 0: any free port"
+    ]
+
+
 def test_two_roles_that_differ_in_case_only_are_a_problem(tmp_path: Path) -> None:
     path = _file(tmp_path, "agents: {roles: {Bot: assistant, guide: system, bot: user}}\n")
     assert _problems(path, {}) == ["agents.roles.bot: is the same role as 'Bot': case is ignored"]

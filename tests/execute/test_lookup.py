@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.agents.errors import lookup_error
 from gateway.cli import run
 from gateway.execute.response_headers import DELIVERY, NOTICE
 from tests.conftest import StartGateway
@@ -113,6 +114,12 @@ async def test_a_client_is_not_asked_for_credentials_if_the_service_accounts_are
     assert (answer.status, problem["type"]) == (400, "UnresolvedAgent")
     assert "with an account that has it" in problem["help"]
     assert client.cluster.sent == []
+
+
+@pytest.mark.parametrize(("status", "expected"), [(200, "200 with a JSON object"), (302, "200")])
+def test_a_page_in_place_of_a_document_says_what_was_expected(status: int, expected: str) -> None:
+    [problem] = lookup_error("agents", "a", status, None).problems
+    assert (problem.expected, problem.received) == (expected, str(status))
 
 
 async def test_a_lookup_that_fails_for_now_is_a_502(connect: Connect) -> None:

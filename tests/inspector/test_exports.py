@@ -173,11 +173,12 @@ def test_wrong_arguments(arguments: list[str], message: str, config: str, capsys
     assert message in capsys.readouterr().err
 
 
-def test_settings_that_record_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("settings", ["{}", "inspector: {enabled: true, stores: [audit_file]}"])
+def test_settings_that_record_nothing(settings: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "gateway.yaml"
-    file.write_text("{}")
+    file.write_text(settings)
     assert run(["har", "export", "-c", str(file)]) == 2
-    assert "set inspector.enabled to true" in capsys.readouterr().err
+    assert "set inspector.enabled to true, with sqlite in inspector.stores" in capsys.readouterr().err
 
 
 # tail

@@ -368,9 +368,10 @@ async def test_without_recording_the_page_says_how_to_turn_it_on() -> None:
             for path in ("/inspector/", "/inspector/migration"):
                 page = await text_of(client, path)
                 assert "enabled: true" in page
+                assert "stores: [sqlite]" in page
                 assert "list.js" not in page
             document = await json_of(client, "/inspector/api/exchanges", 503)
-            assert document["error"]["help"] == "Set inspector.enabled to true."
+            assert document["error"]["help"] == "Set inspector.enabled to true, with sqlite in inspector.stores."
 
 
 @pytest.mark.parametrize("tab", TABS)

@@ -13,7 +13,7 @@ import gateway
 from gateway.app import build
 from gateway.errors import InvalidInput, Problem
 from gateway.observe.logs import _FINISHED, _OWN_FIELDS, configure, step
-from gateway.observe.redact import describe_error, redact, shorten
+from gateway.observe.redact import describe_error, mask_place, redact, shorten
 from gateway.ports import ExecuteCall, Forward
 from tests.conftest import settings_for
 from tests.proxy.use_case import UseCase
@@ -162,3 +162,8 @@ async def test_a_log_that_cannot_be_written_fails_no_request(stream: io.StringIO
         assert (await send_request(gateway.data_port, raw)).line == b"HTTP/1.1 500 Internal Server Error"
         assert b"mlc_gateway_in_flight 0.0" in gateway.metrics.render().splitlines()
         await gateway.stop()
+
+
+@pytest.mark.parametrize("place", ["agent_id", "parameters.memory_id", "parameters.selected_tools", "size"])
+def test_a_place_of_the_gateway_itself_is_shown(place: str) -> None:
+    assert mask_place(place) == place

@@ -99,6 +99,18 @@ async def test_the_secret_is_sent_to_the_webhook_and_never_logged(
     assert "s3cret" not in log + await refused.text() + repr(place.gateway.settings)
 
 
+async def test_a_failure_is_logged_with_the_id_of_its_request(
+    start: Start, webhook: Webhook, capfd: pytest.CaptureFixture[str]
+) -> None:
+    webhook.verdict = lambda document: {"verdict": "allow"} if document["stage"] == "input" else None
+    place = await start(guardrail(webhook, answers=True))
+    refused = await place.execute(V2, {"input": "hi"})
+    assert refused.status == 503
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    [failed] = [line for line in lines if line["event"] == "guardrail failed"]
+    assert (failed["step"], failed["request_id"]) == ("answer", refused.headers["X-Request-Id"])
+
+
 async def test_a_changed_input_is_planned_and_reported(start: Start, webhook: Webhook) -> None:
     webhook.verdict = replacing("4111", "[card]")
     place = await start(guardrail(webhook))

@@ -98,6 +98,21 @@ async def test_without_an_answer_the_response_is_sent_as_it_came(start_gateway: 
     assert (answer.values("Content-Encoding"), answer.values("ETag")) == ([b"gzip"], [b'"1"'])
 
 
+@pytest.mark.parametrize(
+    "head",
+    [b"HTTP/1.1 204 No Content\r\nX-A: 1\r\n\r\n", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n"],
+    ids=["204", "304"],
+)
+async def test_a_response_without_a_body_keeps_its_length(start_gateway: StartGateway, head: bytes) -> None:
+    finisher = Finisher()
+    async with RecordingUpstream([head]) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(finisher.forward()))
+        answer = await send_until_closed(gateway.data_port, REQUEST.replace(b"Host", b"Connection: close\r\nHost"))
+    assert finisher.seen == [(int(head[9:12]), b"")]
+    expected = head[:-2] + b"X-Own: 1\r\n"
+    assert answer.replace(b"Connection: close\r\n", b"") == expected + b"\r\n"
+
+
 async def test_a_response_with_as_many_headers_as_allowed_gets_a_length(start_gateway: StartGateway) -> None:
     finisher = Finisher(Answer(200, {}, b'{"other": 2}'))
     came = b'HTTP/1.1 200 OK\r\nX-A: 1\r\nX-B: 2\r\nX-C: 3\r\nX-D: 4\r\n\r\n{"a": 1}'

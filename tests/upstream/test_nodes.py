@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gateway.config.load import ConfigError
 from gateway.config.schema import Health, Tls, Upstream
 from gateway.errors import UpstreamUnavailable
+from gateway.observe.logs import Logger
 from gateway.upstream.health import Prober
 from gateway.upstream.nodes import Node, NodeSet, may_retry
 from gateway.upstream.tls import to_cluster
@@ -271,6 +272,15 @@ async def test_probes_run_take_nodes_out_and_end_on_close() -> None:
         await asyncio.wait_for(until(2), PATIENCE)
         await nodes.close()
         assert "probes" not in {task.get_name() for task in asyncio.all_tasks()}
+
+
+def test_the_log_names_a_node_as_the_metrics_do() -> None:
+    log = structlog.testing.CapturingLogger()
+    urls = ["http://[::1]:9201", "http://b:9202"]
+    upstream = settings_for("http://x", {"upstream": {"nodes": urls, "ejection": {"failures": 1}}}).upstream
+    nodes = NodeSet(upstream, clock=Clock(), log=cast("Logger", log))
+    nodes.nodes[0].report(False, "reset")
+    assert [call.kwargs["node"] for call in log.calls] == [state.address for state in nodes.states() if state.ejected]
 
 
 async def test_one_node_is_not_probed() -> None:
