@@ -125,6 +125,19 @@ async def test_the_client_is_answered_and_nothing_leaks(
         await client.session.close()
 
 
+async def test_a_run_whose_measurement_fails_gives_up_what_it_holds(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[str] = ["session"]
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], abandoned=held.clear)))
+        client = Client(gateway)
+        fail_once(monkeypatch, RequestLog, "rewrote")
+        assert await client.status(*REQUESTS["run"]) == 500
+        await client.session.close()
+    assert not held
+
+
 async def test_a_use_case_that_waited_for_cancelled_work_is_a_500(start_gateway: StartGateway) -> None:
     class Cancelled(UseCase):
         async def execute(self, call: Any) -> Forward:
