@@ -53,7 +53,8 @@ class PolicyHandler:
             charges = await policies.budgets.admit(call.agent_id, name, call.headers, call.temporary)
         guardrails = policies.guardrails.for_agent(call.agent_id, name) if policies.guardrails else None
         if guardrails is None:
-            return PolicyRun(policies, agent, charges, call.streaming).attach(await self._handler(call))
+            forward = await self._handler(call)
+            return _attach(forward, PolicyRun(policies, agent, charges, call.streaming))
         guarded = GuardedCall(guardrails, call, agent, self._budget, self._roles)
         try:
             checked, notices = await guarded.check_input()
@@ -62,7 +63,7 @@ class PolicyHandler:
             error.guardrails = tuple(guardrails.checks)
             raise
         body = checked.body if checked is not call else None
-        return PolicyRun(policies, agent, charges, call.streaming, guarded, body, notices).attach(forward)
+        return _attach(forward, PolicyRun(policies, agent, charges, call.streaming, guarded, body, notices))
 
     async def _find(self, call: ExecuteCall) -> ResolvedAgent | None:
         """Return the agent; None if the caller may not read it, or there is none.
@@ -76,3 +77,12 @@ class PolicyHandler:
             if error.status >= 500 and self._policies.needs_name(call.agent_id):
                 raise
             return None
+
+
+def _attach(forward: Forward, run: PolicyRun) -> Forward:
+    try:
+        return run.attach(forward)
+    except BaseException:
+        if forward.abandoned is not None:
+            forward.abandoned()  # it may hold a session
+        raise

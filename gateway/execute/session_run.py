@@ -201,7 +201,10 @@ class SessionRun:
 
     def abandoned(self) -> None:
         """Store the turn as a failed one; see `gateway.ports.Forward`."""
-        self._session.commit_later(self._failed_turn())
+        try:
+            self._session.commit_later(self._failed_turn())
+        finally:
+            self._session.release()
 
     def _read(self, body: bytes) -> tuple[RunAnswer, bytes]:
         """Return the answer, and how it is written for the client. body: b"" at the end of a stream that was relayed.

@@ -157,8 +157,8 @@ class Sessions:
             self._log.exception("internal error")
             return (UNAVAILABLE,)
         finally:
-            self._count(outcome)
             self.busy.release(key)
+            self._count(outcome)
 
     def in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run `work` to its end, whatever happens to the request."""

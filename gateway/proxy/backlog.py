@@ -17,6 +17,9 @@ class Resumable(Protocol):
     def continue_reading(self) -> None:
         """Do a bounded amount of work, and add itself again if there is more."""
 
+    def break_off(self) -> None:
+        """End after the exception that is being handled."""
+
 
 class Backlog:
     """Calls its connections in order, each at most once per turn of the loop."""
@@ -38,7 +41,11 @@ class Backlog:
     def _run(self) -> None:
         until = time.monotonic() + SLICE
         for _ in range(len(self._waiting)):
-            self._waiting.popitem(last=False)[0].continue_reading()
+            connection = self._waiting.popitem(last=False)[0]
+            try:
+                connection.continue_reading()
+            except Exception:  # it must not stop the others
+                connection.break_off()
             if time.monotonic() >= until:
                 break
         self._scheduled = False

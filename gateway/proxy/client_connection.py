@@ -110,8 +110,7 @@ class ClientConnection(RequestReceiver):
         """Pause the response: the client does not read."""
         self.stalled = True
         self.deadline = deadline_in(self.port.timeouts.send)
-        if self.exchange is not None:
-            self.exchange.client_writable(False)
+        self._report_writable(False)
 
     def resume_writing(self) -> None:
         """Resume the response: the client reads again."""
@@ -120,9 +119,16 @@ class ClientConnection(RequestReceiver):
         if self._closing is not None:
             self.deadline = self._closing.await_receipt()
         elif self.exchange is not None:
-            self.exchange.client_writable(True)
+            self._report_writable(True)
         elif self._state is _PIPELINED:
             self._read_next()
+
+    def _report_writable(self, writable: bool) -> None:
+        try:
+            if self.exchange is not None:
+                self.exchange.client_writable(writable)
+        except Exception:  # the loop would only log it
+            self.break_off()
 
     def expired(self) -> None:
         """Close the connection, or refuse the request: the deadline has passed."""
@@ -173,6 +179,13 @@ class ClientConnection(RequestReceiver):
                 exchange.refuse(error_responses.malformed(exc))
                 return
         exchange.begin(piece, self._state is _RESPONSE)
+
+    def break_off(self) -> None:
+        """See `RequestReceiver`."""
+        if self.exchange is not None:
+            self.exchange.break_off()
+        else:
+            self.refuse(self.port.log.fault(self.peer))
 
     # For exchanges
 

@@ -65,17 +65,21 @@ class DataPort:
 
     def exchange(self, client: ClientConnection, request: Request) -> Exchange:
         """Begin the exchange that handles `request`; `finished` ends it."""
+        exchange = self._router.exchange(self, client, request)
         self.lifecycle.running += 1
-        return self._router.exchange(self, client, request)
+        return exchange
 
     def admit(self, exchange: Exchange) -> None:
         """Start the exchange, at once or when it is its turn, or refuse it."""
 
         def then(refusal: GatewayError | None) -> None:
-            if refusal is None:
-                exchange.start()
-            else:
-                exchange.refuse(refusal)
+            try:
+                if refusal is None:
+                    exchange.start()
+                else:
+                    exchange.refuse(refusal)
+            except Exception:  # its caller has other exchanges to admit
+                exchange.break_off()
 
         try:
             ticket = exchange.ticket = self._admission.enter(self.client_key(exchange), then)
@@ -96,10 +100,19 @@ class DataPort:
         return self._forwarding.client(exchange.request.fields.lines, exchange.client.peer)
 
     def finished(self, exchange: Exchange) -> None:
-        """Release what the exchange held; it is over, however it ended."""
-        if exchange.ticket is not None:
-            exchange.ticket.leave()
+        """Release what the exchange held; it is over, however it ended. A fault here leaves its response as it is."""
+        try:
+            if exchange.ticket is not None:
+                exchange.ticket.leave()
+        except Exception:
+            self.log.internal_error(exchange)
         self.lifecycle.exchange_finished()
+        try:
+            self._record(exchange)
+        except Exception:
+            self.log.internal_error(exchange)
+
+    def _record(self, exchange: Exchange) -> None:
         self.log.finished(exchange)
         capture = self.capture
         if capture is not None and (exchange.is_recorded if exchange.reads_body else capture.passthrough):

@@ -92,34 +92,17 @@ class DecidedExchange(Exchange):
         structlog.contextvars.bind_contextvars(**log_ids(self))
         try:
             await work
+        except asyncio.CancelledError:
+            if self._task is not None:  # not by `abandon`: what it waited for was cancelled
+                self._task = None
+                self.break_off()
+            raise
         except Exception:
             self._task = None
             self.break_off()
 
-    def break_off(self) -> None:
-        """End the exchange after an exception that nothing else handles: its client would wait for ever."""
-        try:
-            self._fail(self._port.log.internal_error(self))
-        except Exception:  # it has finished, but its response was not sent
-            self._port.log.internal_error(self)
-            self.client.cut()
-
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
-        """See `RequestOwner`."""
-        try:
-            self._take_head(head, piece, complete)
-        except Exception:
-            self.break_off()
-
-    def on_body(self, piece: bytes, complete: bool) -> None:
-        """See `RequestOwner`."""
-        try:
-            self._take_body(piece, complete)
-        except Exception:
-            self.break_off()
-
-    def _take_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
-        """Send on a response, or hold it back until the use case has decided what to do with it."""
+        """See `RequestOwner`. Send on a response, or hold it back until the use case has decided what to do with it."""
         if self._copy is not None:
             self._copy.begin(head, self.outbound.decode)
             self._copy.add(piece, complete)
@@ -137,7 +120,8 @@ class DecidedExchange(Exchange):
             self._held = _HeldResponse(head)
             self._hold(self._held, piece, complete)
 
-    def _take_body(self, piece: bytes, complete: bool) -> None:
+    def on_body(self, piece: bytes, complete: bool) -> None:
+        """See `RequestOwner`."""
         if self._copy is not None:
             self._copy.add(piece, complete)
         if self._held is not None:
@@ -249,7 +233,10 @@ class DecidedExchange(Exchange):
 
     def _report(self, answered: Answered, copy: ResponseCopy | None) -> None:
         """Show the use case the cluster's response, which the exchange is done with."""
-        AnswerReport(self, answered, self._port.lifecycle, self._port.log).run(copy)
+        try:
+            AnswerReport(self, answered, self._port.lifecycle, self._port.log).run(copy)
+        except Exception:
+            self._port.log.internal_error(self)
 
     def _decide_retry(self, held: _HeldResponse) -> None:
         """Ask the use case whether to send another request after an error response. It is asked once."""

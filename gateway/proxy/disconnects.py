@@ -42,6 +42,7 @@ class DisconnectPoller:
             self._timer = None
 
     def _poll(self) -> None:
+        self.start()
         paused = {
             number: connection for connection in self._connections if (number := connection.paused_descriptor()) >= 0
         }
@@ -51,5 +52,3 @@ class DisconnectPoller:
                 poll.register(number, _HANGUP)
             for number, events in poll.poll(0):
                 paused[number].peer_gone(bool(events & select.POLLERR))
-        if self._timer is not None:
-            self.start()

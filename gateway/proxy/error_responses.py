@@ -42,11 +42,11 @@ def respond(error: GatewayError, request_id: str, *, close: bool = False) -> web
     return response
 
 
-def internal(request_id: str) -> InternalError:
+def internal(request_id: str = "") -> InternalError:
     """Return the error for a fault of the gateway. It says only where to find the details."""
+    place = f", under request id {request_id}" if request_id else ""
     return InternalError(
-        "An internal error of the gateway stopped this request. "
-        f"The gateway's log has the details, under request id {request_id}."
+        f"An internal error of the gateway stopped this request. The gateway's log has the details{place}."
     )
 
 

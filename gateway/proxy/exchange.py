@@ -92,8 +92,19 @@ class Exchange(Relay):
 
     def fail_upload(self, error: GatewayError) -> None:
         """End the exchange because the rest of the request's body is late or malformed; the cluster must not use it."""
-        self.abandon()
-        self._fail(error)
+        try:
+            self.abandon()
+            self._fail(error)
+        except Exception:
+            self.break_off()
+
+    def break_off(self) -> None:
+        """End the exchange after an exception that nothing else handles: its client would wait for ever."""
+        try:
+            self._fail(self._port.log.internal_error(self))
+        except Exception:  # it has finished, but its response was not sent
+            self._port.log.internal_error(self)
+            self.client.cut()
 
     def client_lost(self) -> None:
         """End the exchange because the client is gone, which is the usual end of a tunnel.
@@ -131,11 +142,14 @@ class Exchange(Relay):
             self.refuse(error)
 
     def _finish(self) -> None:
-        if self.route.intent in WRITES and (self._state is _WAITING or self._state is _SENT):
-            self._invalidate()  # the cluster may have applied a write without a response
+        unanswered = self._state is _WAITING or self._state is _SENT
         self._state = _FINISH[self._state]
-        self.outbound.abandon()
-        self._port.finished(self)
+        try:
+            if unanswered and self.route.intent in WRITES:
+                self._invalidate()  # the cluster may have applied a write without a response
+            self.outbound.abandon()
+        finally:
+            self._port.finished(self)
 
     def passed(self, now: float) -> Passed | None:
         """Return what the recorder gets of this exchange, which ends now; None if `captured` has more."""

@@ -84,6 +84,9 @@ class ClientExchange(RunningExchange, Protocol):
     def refuse(self, error: GatewayError) -> None:
         """Send an error response."""
 
+    def break_off(self) -> None:
+        """Something raised the exception that is being handled: send an error response, or cut the connection."""
+
     def client_lost(self) -> None:
         """The client is gone."""
 

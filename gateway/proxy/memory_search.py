@@ -79,16 +79,15 @@ class MemorySearch(MemoryRead):
             streaming=False,
         )
         try:
-            answer = await self._port.dispatcher.show_session("search", session_id, call)
+            try:
+                answer = await self._port.dispatcher.show_session("search", session_id, call)
+            finally:
+                self._task = None
+            self.reply(answer)
         except GatewayError as error:
-            self._task = None
             self.refuse(error)
         except Exception:
-            self._task = None
-            self.refuse(self._port.log.internal_error(self))
-        else:
-            self._task = None
-            self.reply(answer)
+            self.break_off()
 
     def abandon(self) -> None:
         """See `Exchange`."""

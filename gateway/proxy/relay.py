@@ -114,7 +114,10 @@ class Relay:
     def _send_head(self) -> None:
         """Send the head without any body: the client may wait for a response before it sends more."""
         if self._state is _WAITING:
-            self._send_on()
+            try:
+                self._send_on()
+            except Exception:  # the loop would only log it
+                self.break_off()
 
     def upload(self, piece: bytes, complete: bool) -> None:
         """Relay more of the request's body, or of a tunnel."""
@@ -274,4 +277,8 @@ class Relay:
 
     def _fail(self, error: GatewayError) -> None:
         """End the exchange with an error."""
+        raise NotImplementedError
+
+    def break_off(self) -> None:
+        """See `RequestOwner`."""
         raise NotImplementedError

@@ -84,16 +84,27 @@ class RequestLog:
 
     def failed(self, exchange: RunningExchange, error: GatewayError) -> None:
         """Log and count why an exchange ended in an error of the gateway's own."""
-        self._count(error)
-        log = self._log.warning if error.status >= 500 else self._log.info
-        event = "no answer" if isinstance(error, UpstreamUnavailable | UpstreamTimeout) else "refused"
-        log(event, **log_ids(exchange), **describe_error(error, self._payloads))
+        try:
+            self._count(error)
+            log = self._log.warning if error.status >= 500 else self._log.info
+            event = "no answer" if isinstance(error, UpstreamUnavailable | UpstreamTimeout) else "refused"
+            log(event, **log_ids(exchange), **describe_error(error, self._payloads))
+        except Exception:  # the client gets its answer all the same
+            self.internal_error(exchange)
 
     def internal_error(self, exchange: RunningExchange) -> GatewayError:
         """Log the exception being handled, a fault of the gateway. Return the error for the client."""
         method = exchange.request.method.decode("ascii")
         self._log.exception("internal error", **log_ids(exchange), method=method)
         return error_responses.internal(exchange.request_id)
+
+    def fault(self, client: str) -> GatewayError:
+        """Log the exception being handled, a fault of the gateway before there is an exchange. Return the error.
+
+        client: the address of the connection.
+        """
+        self._log.exception("internal error", client=client)
+        return error_responses.internal()
 
     def no_request(self, error: GatewayError, client: str) -> str:
         """Record bytes from a client that were no valid request. Return the id under which they are logged.

@@ -110,6 +110,10 @@ class RequestReceiver(asyncio.Protocol):
         """Send an error of the gateway's own. exchange: of the request; None if its head is not valid."""
         raise NotImplementedError
 
+    def break_off(self) -> None:
+        """Answer after an exception that nothing else handles; the loop would close the connection without a word."""
+        raise NotImplementedError
+
     def data_received(self, data: bytes) -> None:
         """Handle bytes from the client."""
         self.port.received.size += len(data)
@@ -142,6 +146,8 @@ class RequestReceiver(asyncio.Protocol):
                 self.deadline = deadline_in(self.port.timeouts.head)
         except Malformed as exc:
             self.refuse(error_responses.malformed(exc))
+        except Exception:
+            self.break_off()
 
     def _read_next(self) -> None:
         """Read the next request from the buffered bytes, if it was pipelined."""
@@ -163,11 +169,12 @@ class RequestReceiver(asyncio.Protocol):
         assert exchange is not None
         try:
             piece = self._feed(upload, data)
+            if piece or upload.body.done:
+                exchange.upload(piece, upload.body.done)
         except Malformed as exc:
             exchange.fail_upload(error_responses.malformed(exc))
-            return
-        if piece or upload.body.done:
-            exchange.upload(piece, upload.body.done)
+        except Exception:
+            self.break_off()
 
     def _feed(self, upload: Upload, data: bytes) -> bytes:
         """Return what may be sent on of a body. If that takes long, the rest of `data` waits in the backlog.

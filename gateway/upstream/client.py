@@ -117,14 +117,20 @@ class Upstream:
         node = self.nodes.pick()
         pool = self._pools[node]
         connection = None
-        if self.auth is None and (outbound.complete or pool.try_upload(outbound)):
-            connection = pool.take()
-        if connection is not None:
-            lines, pieces = outbound.owner.parts(node.authority)
-            connection.start(outbound, lines, pieces)
-        else:
+        try:
+            if self.auth is None and (outbound.complete or pool.try_upload(outbound)):
+                connection = pool.take()
+            if connection is not None:
+                lines, pieces = outbound.owner.parts(node.authority)
+                connection.start(outbound, lines, pieces)
+                return
+        except Exception:
             pool.end_upload(outbound)
-            self._start(outbound, pool)
+            if connection is not None:
+                connection.transport.abort()  # which frees its slot
+            raise
+        pool.end_upload(outbound)
+        self._start(outbound, pool)
 
     def _retry(self, outbound: OutboundRequest, node: Node, stale: bool) -> bool:
         """Resend a request that was lost on `node`. Return False if that cannot help.
@@ -187,9 +193,14 @@ class Upstream:
             )
         else:
             outbound.connecting = None
-            if outbound.complete:
-                connection.pool.end_upload(outbound)
-            connection.start(outbound, lines, pieces)
+            owner = outbound.owner
+            try:
+                if outbound.complete:
+                    connection.pool.end_upload(outbound)
+                connection.start(outbound, lines, pieces)
+            except Exception:  # in a task that nobody awaits
+                connection.transport.abort()
+                owner.break_off()
 
     async def _acquire(self, outbound: OutboundRequest, pool: Pool) -> Connection:
         """Return a connection of `pool`, or of another pool if its node cannot be reached: nothing is sent yet."""

@@ -19,7 +19,7 @@ from gateway.http1.response_heads import ResponseHead, ResponseReader
 from gateway.http1.state import UPSTREAM, UpstreamEvent
 from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Kind, Node
-from gateway.upstream.outbound import Buffers, OutboundRequest
+from gateway.upstream.outbound import Buffers, OutboundRequest, RequestOwner
 from gateway.upstream.response_receiver import ResponseReceiver
 
 _JOIN = 64 * 1024
@@ -99,15 +99,15 @@ class Connection(ResponseReceiver):
 
     def write(self, pieces: Buffers) -> None:
         """Send more of the request: the last piece, if the request is complete."""
+        outbound = self.outbound
+        if outbound is not None and outbound.complete:
+            self.pool.end_upload(outbound)
         if len(pieces) == 1:
             self.transport.write(pieces[0])
         else:
             self.transport.writelines(pieces)
-        outbound = self.outbound
-        if outbound is not None and outbound.complete:
-            self.pool.end_upload(outbound)
-            if self._body is None:
-                self._wait_for_head(outbound)
+        if outbound is not None and outbound.complete and self._body is None:
+            self._wait_for_head(outbound)
 
     def _wait_for_head(self, outbound: OutboundRequest) -> None:
         now = time.monotonic()
@@ -159,7 +159,7 @@ class Connection(ResponseReceiver):
         if self.outbound is not None:
             if self._uploading():
                 self._wait_for_more()
-            self.outbound.owner.on_writable(False)
+            self._report_writable(self.outbound.owner, False)
 
     def resume_writing(self) -> None:
         """Resume the request's body: the cluster reads again."""
@@ -167,7 +167,13 @@ class Connection(ResponseReceiver):
         if self.outbound is not None:
             if self._uploading():
                 self.deadline = NO_DEADLINE
-            self.outbound.owner.on_writable(True)
+            self._report_writable(self.outbound.owner, True)
+
+    def _report_writable(self, owner: RequestOwner, writable: bool) -> None:
+        try:
+            owner.on_writable(writable)
+        except Exception:  # the loop would only log it
+            owner.break_off()
 
     def _uploading(self) -> bool:
         return self.outbound is not None and not self.outbound.complete and self._body is None
@@ -179,24 +185,31 @@ class Connection(ResponseReceiver):
         alert: a body without a length is incomplete then (RFC 9112, 9.8).
         """
         self.deadline = NO_DEADLINE
-        self.pool.discard(self)
-        self._fail(_broken(self._answered), "reset")
-        self._state = _LOST[self._state]
+        try:
+            self.pool.discard(self)
+        finally:
+            self._fail(_broken(self._answered), "reset")
+            self._state = _LOST[self._state]
 
     def eof_received(self) -> bool:
         """Handle the end of input: of a body without a length, or of half a tunnel. Anywhere else it is a fault."""
         outbound = self.outbound
         if outbound is None:
             self.transport.close()
-        elif isinstance(self._body, ToEnd):
-            self._finish(outbound, self._body, None, b"")
-        elif self._state is _TUNNEL:
-            if outbound.owner.on_end():
-                return True
-            self.close()
-            outbound.owner.on_body(b"", True)
-        else:
-            self._fail(_broken(self._answered), "reset")
+            return False
+        owner = outbound.owner
+        try:
+            if isinstance(self._body, ToEnd):
+                self._finish(outbound, self._body, None, b"")
+            elif self._state is _TUNNEL:
+                if owner.on_end():
+                    return True
+                self.close()
+                owner.on_body(b"", True)
+            else:
+                self._fail(_broken(self._answered), "reset")
+        except Exception:
+            self._break_off(owner)
         return False
 
     def expired(self) -> None:
@@ -232,15 +245,19 @@ class Connection(ResponseReceiver):
         outbound = self.outbound
         if outbound is None:
             return
+        owner = outbound.owner
         lost = kind == "reset" and not self._answered
-        self._detach()
-        self._state = _CLOSE[self._state]
-        self.transport.abort()
-        stale = lost and self.reused  # RFC 9112, 9.3.1: the idle connection may have been closed meanwhile
-        if not stale:
-            self.node.report(False, kind)
-        if not (lost and outbound.owner.repeatable() and self.pool.retry(outbound, self.node, stale)):
-            outbound.owner.on_failure(error)
+        try:
+            self._detach()
+            self._state = _CLOSE[self._state]
+            self.transport.abort()
+            stale = lost and self.reused  # RFC 9112, 9.3.1: the idle connection may have been closed meanwhile
+            if not stale:
+                self.node.report(False, kind)
+            if not (lost and owner.repeatable() and self.pool.retry(outbound, self.node, stale)):
+                owner.on_failure(error)
+        except Exception:  # as in `data_received`
+            owner.break_off()
 
 
 def _broken(answered: bool) -> UpstreamUnavailable:

@@ -74,6 +74,12 @@ class RequestOwner(Protocol):
     def on_writable(self, writable: bool) -> None:
         """The connection to the cluster can, or can no longer, take more of the request's body."""
 
+    def break_off(self) -> None:
+        """One of these methods, or the connection, raised the exception that is being handled. Wait for nothing more.
+
+        It must not raise.
+        """
+
 
 class _NoOwner:
     """Stands for the owner of a request that has ended, so that the two do not refer to each other any more."""
@@ -108,6 +114,9 @@ class _NoOwner:
         """See `RequestOwner`."""
 
     def on_writable(self, writable: bool) -> None:
+        """See `RequestOwner`."""
+
+    def break_off(self) -> None:
         """See `RequestOwner`."""
 
 

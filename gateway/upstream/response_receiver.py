@@ -14,7 +14,7 @@ from gateway.http1.rules import Malformed
 from gateway.http1.state import UPSTREAM, UpstreamEvent
 from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Kind, Node
-from gateway.upstream.outbound import OutboundRequest
+from gateway.upstream.outbound import OutboundRequest, RequestOwner
 
 _REFUSALS = frozenset({400, 413, 414, 431})
 """Statuses with which the cluster refuses a head that is too long."""
@@ -63,6 +63,7 @@ class ResponseReceiver(asyncio.Protocol):
         if outbound is None:
             self.transport.abort()
             return
+        owner = outbound.owner
         try:
             if self._body is not None:
                 piece = self._body.feed(data)
@@ -79,6 +80,17 @@ class ResponseReceiver(asyncio.Protocol):
                 self._read_head(outbound, data)
         except Malformed as exc:
             self._fail(UpstreamUnavailable(f"The cluster's response is not valid HTTP: {exc}."), "invalid")
+        except Exception:
+            self._break_off(owner)
+
+    def _break_off(self, owner: RequestOwner) -> None:
+        """Handle an exception that would go to the loop: the owner would wait for ever.
+
+        The connection may be idle by then, or in use by the next request.
+        """
+        owner.break_off()
+        if self.outbound is None:
+            self.transport.abort()  # which frees its slot
 
     def _read_head(self, outbound: OutboundRequest, data: bytes) -> None:
         heads = self._heads

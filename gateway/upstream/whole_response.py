@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 from gateway.errors import GatewayError
 from gateway.http1.fields import RawHeader
@@ -68,3 +69,9 @@ class WholeResponse:
 
     def on_writable(self, writable: bool) -> None:
         """See `RequestOwner`."""
+
+    def break_off(self) -> None:
+        """See `RequestOwner`."""
+        fault = sys.exc_info()[1]
+        if not self.response.done():
+            self.response.set_exception(fault if isinstance(fault, Exception) else RuntimeError("broken off"))

@@ -126,6 +126,75 @@ def test_it_sends_what_the_use_case_sends(agent: tuple[str, str], value: Any) ->
         assert whole.retry is None
 
 
+EXTRA = st.dictionaries(
+    st.sampled_from(["toolCallId", "tool_call_id", "toolCalls", "name", "id", "type", "content", "role", "x"]),
+    st.sampled_from([None, "", "c1", 1, [], {}, [{"id": "c1", "function": {"name": "f", "arguments": "{}"}}]]),
+    max_size=2,
+)
+ODD_BLOCKS = st.sampled_from(
+    [
+        {"toolResult": {"toolUseId": "", "content": "x"}},
+        {"toolUse": {"toolUseId": "c1", "name": "f", "input": None}},
+        {"type": "image", "source": {"type": "url", "format": "png", "data": "http://[::1"}},
+        {"type": "image_url", "image_url": "data:,"},
+        {"text": None}, {}, None, 1,
+    ]
+)  # fmt: skip
+ODD_MESSAGES = st.lists(
+    st.builds(
+        lambda message, extra: {**message, **extra},
+        st.fixed_dictionaries(
+            {
+                "role": st.sampled_from(["user", "assistant", "system", "tool", "TOOL", "é", "", None, 1]),
+                "content": TEXTS | st.lists(ODD_BLOCKS, max_size=2) | st.none(),
+            }
+        ),
+        EXTRA,
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """Bodies that are nearly valid."""
+    body = body_of(draw(TEXTS | BLOCKS | ODD_MESSAGES | st.lists(ODD_BLOCKS, max_size=3)))
+    place = draw(st.integers(0, len(body)))
+    kind = draw(st.sampled_from(["whole", "whole", "cut", "byte", "behind", "twice", "BOM"]))
+    match kind:
+        case "cut":
+            return body[:place]
+        case "byte":
+            return body[:place] + bytes([draw(st.integers(0, 255))]) + body[place + 1 :]
+        case "behind":
+            return body + draw(st.sampled_from([b" ", b"x", b"\x00", b"{}"]))
+        case "twice":
+            return body.replace(b'"input"', b'"input":1,"input"', 1)
+        case "BOM":
+            return b"\xef\xbb\xbf" + body
+    return body
+
+
+@examples(200)
+@given(st.sampled_from(AGENTS), damaged())
+@example(AGENTS[0], body_of([{"role": "tool", "content": "x"}]))
+def test_a_body_is_answered_alike_whether_the_agent_is_known_or_not(agent: tuple[str, str], body: bytes) -> None:
+    version, name = agent
+    handler, _ = cached_handler(version)
+    id = cluster_of(version).agents[name]
+    asked(handler, id, body_of("first"))
+    for _ in range(2):  # the second time, its shape is known
+        fast = handler.try_fast(id, handler.caller(LINES), body)
+        whole = asked(handler, id, body)  # which raises what is no refusal
+        if isinstance(whole, GatewayError):
+            assert fast is None
+            assert whole.status < 500
+            assert all(problem.reason for problem in whole.problems)
+        elif fast is not None:
+            assert _without_turn(fast) == _without_turn(whole)
+
+
 QUESTION = {"type": "text", "text": 'What is\n"this"?'}
 IMAGE = {"type": "image", "source": {"type": "base64", "format": "png", "data": "aW1hZ2U="}}
 FREQUENT = {

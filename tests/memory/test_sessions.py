@@ -13,6 +13,7 @@ from gateway.config.load import ConfigError
 from gateway.config.memory import AgentCoreStore, Memory, OpenSearchStore, Retention, Window
 from gateway.config.types import Secret
 from gateway.errors import MemoryUnavailable, SessionBusy, SessionNotFound
+from gateway.execute.session_run import SessionRun
 from gateway.memory.busy import BusySessions
 from gateway.memory.model import Metadata, Owner, Session, SessionKey, Turn
 from gateway.memory.opening import LazyStore, SharedStore, SharedStores
@@ -454,3 +455,30 @@ async def test_expired_sessions_are_deleted_in_the_background() -> None:
     while await store.session(SessionKey(OWNER, id_)) is not None:  # noqa: ASYNC110  # the store has no event
         await asyncio.sleep(0)
     await used.close()
+
+
+async def test_a_session_is_released_although_its_turn_can_not_be_counted() -> None:
+    def fail(_: str) -> None:
+        raise RuntimeError("count")
+
+    used = Sessions(InMemoryStore(), Memory(), LOG, BusySessions(), count=fail)
+    opened = await used.open(OWNER, "")
+    assert used.in_use == 1
+    with pytest.raises(RuntimeError):
+        await opened.commit(turn(user("one"), assistant("two")))
+    assert used.in_use == 0
+
+
+async def test_a_session_is_released_although_the_turn_of_a_lost_run_can_not_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: SessionRun) -> Turn:
+        raise RuntimeError("turn")
+
+    monkeypatch.setattr(SessionRun, "_failed_turn", fail)
+    used = sessions(InMemoryStore())
+    run = object.__new__(SessionRun)
+    run._session = await used.open(OWNER, "")
+    with pytest.raises(RuntimeError):
+        run.abandoned()
+    assert used.in_use == 0

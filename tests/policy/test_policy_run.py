@@ -13,9 +13,11 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.agents.resolver import ResolvedAgent
 from gateway.config.policy import Guardrail, UsageBudget
+from gateway.config.schema import Settings
 from gateway.errors import GuardrailRefused, GuardrailUnavailable
 from gateway.execute import policy_run
 from gateway.execute.guarded import GuardedCall
+from gateway.execute.policy_handler import PolicyHandler
 from gateway.execute.policy_run import PolicyRun
 from gateway.execute.run_usage import read_usage
 from gateway.notices import Notice
@@ -268,3 +270,25 @@ async def test_a_failing_cluster_does_not_switch_off_what_matches_names(
     place.cluster.lookup_status = lookup
     answer = await place.execute(V2, {"parameters": {"question": "hi"}})
     assert (answer.status, len(place.cluster.bodies)) == (status, int(status == 200))
+
+
+async def test_a_run_that_can_not_be_measured_gives_up_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = ["session"]
+
+    async def handle(_: ExecuteCall) -> Forward:
+        return Forward([b"{}"], abandoned=held.clear)
+
+    class Unknown:
+        async def agent(self, *_: Any) -> None:
+            return None
+
+    def fail(*_: Any) -> Forward:
+        raise RuntimeError("attach")
+
+    monkeypatch.setattr(PolicyRun, "attach", fail)
+    policies = Policies(Meter(Prices([]), Metrics().usage))
+    handler = PolicyHandler(handle, policies, Unknown(), Settings())  # type: ignore[arg-type]
+    call = ExecuteCall("a", "POST", "/", CIMultiDictProxy(CIMultiDict()), b"{}", "id", False)
+    with pytest.raises(RuntimeError):
+        await handler(call)
+    assert not held
