@@ -161,7 +161,11 @@ class ClientConnection(RequestReceiver):
 
     def begin(self, request: Request, rest: bytes) -> None:
         """See `RequestReceiver`."""
-        exchange = self.exchange = self.port.exchange(self, request)
+        try:
+            exchange = self.exchange = self.port.exchange(self, request)
+        except Exception:
+            self.refuse(self.port.log.fault(self.peer))
+            return
         if request.fields.length == len(rest):  # most bodies arrive with their heads
             piece, rest, body = rest, b"", None
         else:
@@ -181,11 +185,12 @@ class ClientConnection(RequestReceiver):
         exchange.begin(piece, self._state is _RESPONSE)
 
     def break_off(self) -> None:
-        """See `RequestReceiver`."""
+        """See `RequestReceiver`. Without an exchange, a response may have been sent already: there is no second one."""
         if self.exchange is not None:
             self.exchange.break_off()
         else:
-            self.refuse(self.port.log.fault(self.peer))
+            self.port.log.fault(self.peer)
+            self.transport.abort()
 
     # For exchanges
 

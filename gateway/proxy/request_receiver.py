@@ -111,7 +111,7 @@ class RequestReceiver(asyncio.Protocol):
         raise NotImplementedError
 
     def break_off(self) -> None:
-        """Answer after an exception that nothing else handles; the loop would close the connection without a word."""
+        """End the request after the exception that is being handled; the loop would close the connection."""
         raise NotImplementedError
 
     def data_received(self, data: bytes) -> None:
