@@ -1,6 +1,6 @@
 """The interface of a store of sessions, and its errors. `gateway.memory.stores` holds the implementations.
 
-Several processes may use a store at the same time. Whoever appends says how many turns it has seen, so that of two
+Several processes may use a store at the same time. A writer says how many turns it has seen, so that of two
 writers only one succeeds and the other reads again.
 """
 

@@ -133,7 +133,7 @@ class Execution(DecidedExchange):
             if isinstance(decision, Answer):
                 self.reply(decision)
             else:
-                self._forward = decision  # so that it is told if what follows fails
+                self._forward = decision  # `abandoned` is called if what follows fails
                 self._retry = decision.retry is not None
                 if decision.body is not None and self.route.intent in RUNS:
                     self._port.log.rewrote("decided", time.monotonic() - self._read_at)

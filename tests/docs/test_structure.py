@@ -128,6 +128,10 @@ def test_words_that_the_style_guide_rules_out(file: Path) -> None:
         assert _WORDS.findall(re.sub(r"`[^`]*`", "", file.read_text())) == []
 
 
+def test_the_code_does_without_these_words_too() -> None:
+    assert [str(file) for file in GATEWAY.rglob("*.py") if _WORDS.search(file.read_text())] == []
+
+
 EXAMPLES = [
     pytest.param(block, id=f"{file.relative_to(ROOT)}-{number}")
     for file in [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
