@@ -71,7 +71,9 @@ def _tool_problems(profile: AgentProfile, agent_input: AgentInput) -> Iterator[P
         if is_tool and not all(isinstance(block, ToolResult) for block in message.content):
             reason = f"{profile.type} agents get the role {message.role} as it is, and this message names no tool call"
             help = "name the call that the message answers, or give it the role user"
-            yield Problem(message.at, reason, "a toolResult block, or toolCallId", "", "TOOL_RESULT_MISSING", help)
+            yield Problem(
+                message.at, reason, "a toolResult block, or toolCallId", "neither", "TOOL_RESULT_MISSING", help
+            )
 
 
 def _agent_problems(profile: AgentProfile, _: AgentInput, params: Mapping[str, str]) -> Iterator[Problem]:

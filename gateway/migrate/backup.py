@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
 from gateway.agents.documents import needed, needed_connector
+from gateway.migrate.connection import without_credentials
 from gateway.migrate.steps import Step, is_deployed
 from gateway.migrate.upgrade import Documents, Offer
 
@@ -203,8 +203,7 @@ def unfinished(directory: Path) -> list[Journal]:
 
 def cluster_address(url: str) -> str:
     """Return a cluster's address without a user name and password."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+    return without_credentials(url).rstrip("/")
 
 
 @contextmanager

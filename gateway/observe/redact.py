@@ -27,18 +27,9 @@ _MEMBERS = frozenset(
     | {"input_audio", "is_error", "json", "llm", "mcp", "mcp_connectors", "memory", "memory_id", "message"}
     | {"messages", "method", "model", "model_id", "model_parameters", "model_provider", "models"}
     | {"name", "parameters", "path", "prompt", "protocol", "question", "reason", "region", "role"}
-    | {"roles", "selected_tools", "session_id", "settings", "size", "source", "status", "stream", "system", "text"}
-    | {
-        "toolCallId",
-        "toolCalls",
-        "toolResult",
-        "toolUse",
-        "toolUseId",
-        "tool_call_id",
-        "tool_calls",
-        "tool_result",
-        "tool_use",
-    }
+    | {"roles", "selected_tools", "session_id", "settings", "size", "source", "status", "stream", "system"}
+    | {"text", "toolCallId", "toolCalls", "toolResult", "toolUse", "toolUseId", "tool_call_id"}
+    | {"tool_calls", "tool_result", "tool_use"}
     | {"tool_use_id", "tools", "type", "types", "uri", "url", "version", "video", "video_url"}
 )
 """Names of members that the gateway knows. They are shown; other names are the client's and are masked."""

@@ -16,10 +16,10 @@ from gateway.unified.jsontext import check, parse
 from gateway.unified.lenient import may_have_input
 from gateway.unified.model import AgentInput
 from gateway.unified.payloads import ExtractedBody, extract
+from gateway.unified.roles import NO_ROLES
 from gateway.unified.validate import Problems, Reading, child, json_type
 
 _FEW_PLACEHOLDERS = 20
-_NO_ROLES: Mapping[str, str] = {}
 _EXPECTED_PARAMETER = "string, number, boolean, object or array"
 
 
@@ -62,7 +62,7 @@ class ExecuteRequest:
         return "question" in self.parameters
 
 
-def read_execute(body: bytes, budget: Budget | None = None, roles: Mapping[str, str] = _NO_ROLES) -> ExecuteRequest:
+def read_execute(body: bytes, budget: Budget | None = None, roles: Mapping[str, str] = NO_ROLES) -> ExecuteRequest:
     """Read the request in `body`. budget: the default one if it is None. roles: the operator's table (`agents.roles`).
 
     A legacy body is parsed but not validated, as it is forwarded unchanged. That includes a body that is not strict

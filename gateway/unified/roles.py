@@ -19,7 +19,8 @@ StandardRole = Literal["system", "developer", "user", "assistant", "tool"]
 STANDARD_ROLES: tuple[StandardRole, ...] = get_args(StandardRole)
 
 _STANDARD: Mapping[str, StandardRole] = {role: role for role in STANDARD_ROLES}
-_NO_TABLE: Mapping[str, str] = {}
+NO_ROLES: Mapping[str, str] = {}
+"""A table of the operator's without an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class RoleMeaning:
         return (Notice("ROLE_MAPPED", f"The role {self.name!r} is sent as {sent}", place),)
 
 
-def meaning(name: str, table: Mapping[str, str] = _NO_TABLE) -> RoleMeaning:
+def meaning(name: str, table: Mapping[str, str] = NO_ROLES) -> RoleMeaning:
     """Return the meaning of the role `name`.
 
     Args:
@@ -70,6 +71,6 @@ def meaning(name: str, table: Mapping[str, str] = _NO_TABLE) -> RoleMeaning:
     return RoleMeaning(name, "user", is_known=False) if standard is None else RoleMeaning(name, standard)
 
 
-def meaning_of(message: Message, table: Mapping[str, str] = _NO_TABLE) -> RoleMeaning:
+def meaning_of(message: Message, table: Mapping[str, str] = NO_ROLES) -> RoleMeaning:
     """Return the meaning of a message's role (`meaning`)."""
     return meaning(message.role, table)

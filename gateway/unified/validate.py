@@ -11,9 +11,9 @@ from gateway.errors import InvalidInput, Problem
 from gateway.unified.budget import PLACEHOLDER, Budget, too_many_items, too_many_values
 from gateway.unified.jsonstrings import Unreadable
 from gateway.unified.payloads import ExtractedBody
+from gateway.unified.roles import NO_ROLES
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
-_NO_ROLES: Mapping[str, str] = {}
 _SHOWN = 60  # characters of a client's string or key shown in an error
 
 
@@ -96,7 +96,7 @@ class Reading:
     roles: client role → standard role, as the operator mapped them (`gateway.unified.roles`).
     """
 
-    def __init__(self, extracted: ExtractedBody, roles: Mapping[str, str] = _NO_ROLES) -> None:
+    def __init__(self, extracted: ExtractedBody, roles: Mapping[str, str] = NO_ROLES) -> None:
         self.extracted = extracted
         self.roles = roles
         self.budget = extracted.budget

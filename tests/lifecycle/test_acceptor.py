@@ -6,7 +6,9 @@ import asyncio
 import errno
 import socket
 import ssl
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -15,6 +17,8 @@ from gateway.proxy import acceptor
 from gateway.proxy.acceptor import Acceptor, bind
 from tests.tls.certificates import Pki
 
+Run = Callable[[Coroutine[Any, Any, int]], int]
+
 
 class Greeter(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -22,40 +26,31 @@ class Greeter(asyncio.Protocol):
         transport.write(b"in")  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_connected_clients_are_accepted_before_the_port_closes(run: object) -> None:
-    async def story() -> None:
-        acceptor = Acceptor(await bind("127.0.0.1", 0), Greeter, None)
-        await acceptor.open()
-        # The loop does not run meanwhile, so all of them wait in the kernel's queue.
-        clients = [socket.create_connection(("127.0.0.1", acceptor.port)) for _ in range(50)]
-        await acceptor.close()
-        for client in clients:
-            client.setblocking(False)
-            assert await asyncio.get_running_loop().sock_recv(client, 9) == b"in"
-            client.close()
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", acceptor.port))
-
-    run(story())  # type: ignore[operator]
+async def accept_queued(clients: int) -> int:
+    """Let `clients` connect, then close the port. Each must be served. Return the port, which is closed."""
+    acceptor = Acceptor(await bind("127.0.0.1", 0), Greeter, None)
+    await acceptor.open()
+    # The loop does not run meanwhile, so all of them wait in the kernel's queue.
+    queued = [socket.create_connection(("127.0.0.1", acceptor.port)) for _ in range(clients)]
+    await acceptor.close()
+    for client in queued:
+        client.setblocking(False)
+        assert await asyncio.get_running_loop().sock_recv(client, 9) == b"in"
+        client.close()
+    return acceptor.port
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_a_full_queue_is_accepted_before_the_port_closes(run: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connected_clients_are_accepted_before_the_port_closes(run: Run) -> None:
+    port = run(accept_queued(50))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_full_queue_is_accepted_before_the_port_closes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptor, "BACKLOG", 4)
-
-    async def story() -> None:
-        acceptor = Acceptor(await bind("127.0.0.1", 0), Greeter, None)
-        await acceptor.open()
-        # Linux queues one connection more than the number that `listen` gets.
-        clients = [socket.create_connection(("127.0.0.1", acceptor.port)) for _ in range(5)]
-        await acceptor.close()
-        for client in clients:
-            client.setblocking(False)
-            assert await asyncio.get_running_loop().sock_recv(client, 9) == b"in"
-            client.close()
-
-    run(story())  # type: ignore[operator]
+    run(accept_queued(5))  # Linux queues one connection more than the number that `listen` gets
 
 
 async def test_a_tls_client_that_connects_while_the_port_closes_is_accepted(

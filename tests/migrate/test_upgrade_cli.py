@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 import io
 import json
@@ -11,16 +10,15 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import pytest
 from rich.console import Console
 
-from gateway.cli import rollback, run
+from gateway.cli import run
 from gateway.cli.upgrade import rules_of
 from gateway.delivery.template_change import Code
 from gateway.migrate.backup import Journal
-from gateway.migrate.connection import ClusterOptions, Connected
 from gateway.migrate.display import show
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Offer
@@ -32,12 +30,14 @@ from tests.migrate.upgrading import (
     OLD,
     SECRET,
     cluster_at,
+    credential_file,
     documents_of,
     flow,
     internal,
     llm_body,
     model_on,
     offered,
+    only_backup,
     standalone,
     state,
     without_parameter,
@@ -47,18 +47,6 @@ from tests.migrate.upgrading import (
 @pytest.fixture(autouse=True)
 def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def _credential(**members: Any) -> str:
-    file = Path("credential.json")
-    file.write_text(json.dumps(members or {"key": SECRET}))
-    file.chmod(0o600)
-    return str(file)
-
-
-def _backup() -> Path:
-    (file,) = Path("mlc-backups").glob("*.json")
-    return file
 
 
 def _writes(deployment: Deployment) -> list[str]:
@@ -184,31 +172,31 @@ def test_apply_and_rollback(deployment: Deployment, command: Command) -> None:
     before, legacy = state(deployment), llm_body(deployment, agent)
     status, out, err = command("upgrade", agent, "--apply", "--url", deployment.url)
     assert (status, err) == (0, "")
-    assert f"backup: {_backup()}" in out
-    assert f"to undo it: mlc-gateway rollback --url {deployment.url} {_backup()}\n" in out
-    assert stat.S_IMODE(_backup().stat().st_mode) == 0o600
+    assert f"backup: {only_backup()}" in out
+    assert f"to undo it: mlc-gateway rollback --url {deployment.url} {only_backup()}\n" in out
+    assert stat.S_IMODE(only_backup().stat().st_mode) == 0o600
     assert llm_body(deployment, agent) == legacy
-    status, out, err = command("rollback", str(_backup()), "--url", deployment.url)
+    status, out, err = command("rollback", str(only_backup()), "--url", deployment.url)
     assert (status, err) == (0, "")
     assert "still has parameters that are not used any more (messages, tools_member)" in out
     assert without_parameter(state(deployment)) == before
-    assert command("rollback", str(_backup()), "--url", deployment.url)[0] == 0
+    assert command("rollback", str(only_backup()), "--url", deployment.url)[0] == 0
 
 
 def test_a_new_connector_from_a_credential_file(deployment: Deployment, command: Command) -> None:
     agent = flow(deployment, standalone(deployment)[1])
     before = state(deployment)
     status, out, err = command(
-        "upgrade", agent, "--apply", "--credential-file", _credential(), "--json", "--url", deployment.url
+        "upgrade", agent, "--apply", "--credential-file", credential_file(), "--json", "--url", deployment.url
     )
     assert status == 0, err
     done = json.loads(out)["done"]
     key = json.loads(out)["found"][0]["key"]
-    assert done == [{"key": key, "backup": str(_backup()), "result": "upgraded", "outcome": "applied"}]
+    assert done == [{"key": key, "backup": str(only_backup()), "result": "upgraded", "outcome": "applied"}]
     made = [doc for id_, doc in deployment.cluster.core.resources.connectors.items() if id_ not in before["connectors"]]
     assert [doc["credential"] for doc in made] == [{"key": SECRET}]
-    assert SECRET not in out + err + _backup().read_text()
-    assert command("rollback", str(_backup()), "--url", deployment.url)[0] == 0
+    assert SECRET not in out + err + only_backup().read_text()
+    assert command("rollback", str(only_backup()), "--url", deployment.url)[0] == 0
     assert state(deployment) == before
 
 
@@ -258,10 +246,12 @@ def test_a_credential_that_the_cluster_repeats_in_its_error_is_blotted_out(
     agent = flow(deployment, standalone(deployment)[1])
     answer = {"error": {"reason": f"bad key {SECRET}"}}
     deployment.cluster.refusals["POST /_plugins/_ml/connectors/_create"] = lambda: answer
-    status, out, err = command("upgrade", agent, "--apply", "--credential-file", _credential(), "--url", deployment.url)
+    status, out, err = command(
+        "upgrade", agent, "--apply", "--credential-file", credential_file(), "--url", deployment.url
+    )
     assert status == 3
     assert "bad key ***" in err
-    assert SECRET not in out + err + _backup().read_text()
+    assert SECRET not in out + err + only_backup().read_text()
 
 
 def test_agents_that_nobody_named_need_consent(
@@ -326,10 +316,10 @@ def test_a_failed_execute_probe_takes_it_back(deployment: Deployment, command: C
 def test_a_finished_upgrade_has_nothing_to_resume(deployment: Deployment, command: Command) -> None:
     agent = flow(deployment, standalone(deployment)[1])
     assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 0
-    status, out, _ = command("upgrade", "--resume", str(_backup()), "--url", deployment.url)
+    status, out, _ = command("upgrade", "--resume", str(only_backup()), "--url", deployment.url)
     assert status == 0
     assert "already applied, nothing to do" in out
-    status, out, err = command("upgrade", "--resume", str(_backup()), "--json", "--url", deployment.url)
+    status, out, err = command("upgrade", "--resume", str(only_backup()), "--json", "--url", deployment.url)
     assert (status, json.loads(out)) == (0, {"found": [], "done": []})
     assert "already applied, nothing to do" in err
 
@@ -340,26 +330,12 @@ def test_what_was_being_taken_back_goes_on_being_taken_back(deployment: Deployme
     before = state(deployment)
     assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 0
     deployment.cluster.refusals[f"PUT /_plugins/_ml/connectors/{connector_id}"] = 403
-    assert command("rollback", str(_backup()), "--url", deployment.url)[0] == 4
+    assert command("rollback", str(only_backup()), "--url", deployment.url)[0] == 4
     deployment.cluster.refusals.clear()
-    status, out, err = command("upgrade", "--resume", str(_backup()), "--url", deployment.url)
+    status, out, err = command("upgrade", "--resume", str(only_backup()), "--url", deployment.url)
     assert (status, err) == (0, "")
     assert "undone; an earlier run had begun to undo it" in out
     assert without_parameter(state(deployment)) == before
-
-
-def test_a_rollback_that_stops_at_a_change_says_what_is_left(deployment: Deployment, command: Command) -> None:
-    connector_id, model = standalone(deployment)
-    agent = flow(deployment, model)
-    assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 0
-    deployment.cluster.core.resources.connectors[connector_id]["name"] = "renamed"
-    status, _, err = command("rollback", str(_backup()), "--url", deployment.url)
-    assert status == 4
-    assert "name changed" in err
-    assert f"PUT /_plugins/_ml/connectors/{connector_id} " in err
-    status, out, _ = command("rollback", "--force", str(_backup()), "--url", deployment.url)
-    assert status == 0
-    assert "differs from the backup: name" in out
 
 
 def test_an_agent_that_is_deleted_between_search_and_reading_is_left_out(
@@ -373,72 +349,12 @@ def test_an_agent_that_is_deleted_between_search_and_reading_is_left_out(
     assert [one["agents"]["named"] for one in json.loads(out) if model in one.get("models", ())] == [[agent]]
 
 
-def test_a_new_connector_that_others_use_is_not_removed(
-    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.migrate.marked._LAG", 0.0)
-    agent = flow(deployment, standalone(deployment)[1])
-    assert command("upgrade", agent, "--apply", "--credential-file", _credential(), "--url", deployment.url)[0] == 0
-    made = Journal.load(_backup()).record.made
-    other = model_on(deployment, made, "other")
-    status, _, err = command("rollback", str(_backup()), "--url", deployment.url)
-    assert status == 4
-    assert f"DELETE /_plugins/_ml/connectors/{made}: 409: " in err
-    assert other in err
-
-
 def test_a_backup_holds_only_what_its_agents_use(deployment: Deployment) -> None:
     (one, model), (_, other) = standalone(deployment), standalone(deployment)
     agents = [flow(deployment, model), flow(deployment, other)]
     found = [offer for offer in offered(deployment, *agents) if isinstance(offer, Offer)]
     journal = Journal.create(Path("mlc-backups"), found[0], documents_of(deployment, *agents)[0], deployment.url)
     assert list(journal.record.documents) == [f"agents/{agents[0]}", f"models/{model}", f"connectors/{one}"]
-
-
-def test_a_rollback_that_can_not_undo_one_upgrade_undoes_the_others(deployment: Deployment, command: Command) -> None:
-    connectors, journals = [], []
-    for name in ("first", "second"):
-        connector_id, model = standalone(deployment)
-        assert command("upgrade", flow(deployment, model, name), "--apply", "--url", deployment.url)[0] == 0
-        connectors.append(connector_id)
-    for file in Path("mlc-backups").glob("*.json"):
-        journal = Journal.load(file)
-        # The second is the newer one, and is undone first. There is an older upgrade of its models, too.
-        journal.record.created = f"2026-01-0{1 + connectors.index(journal.record.key.partition('/')[2])}"
-        journal.save()
-        journals.append(journal)
-    (second,) = (one for one in journals if one.record.created == "2026-01-02")
-    older = Journal(Path("mlc-backups/older.json"), copy.deepcopy(second.record))
-    older.record.created = "2025-12-31"
-    older.save()
-    resources = deployment.cluster.core.resources
-    resources.connectors[connectors[1]]["name"] = "renamed"
-    files = map(str, Path("mlc-backups").glob("*.json"))
-    status, out, err = command("rollback", *files, "--url", deployment.url)
-    assert status == 4
-    assert f"connectors/{connectors[0]} is undone" in out
-    assert resources.connectors[connectors[0]]["actions"][0]["request_body"] == OLD
-    assert f"{second.path}: connectors/{connectors[1]} was changed by somebody else: name changed" in err
-    assert f"{older.path}: left as it is, as a later upgrade of the same models is not undone" in err
-
-
-def test_a_rollback_reads_the_backup_again_once_no_other_run_uses_it(
-    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent = flow(deployment, standalone(deployment)[1])
-    before = state(deployment)
-    (offer,) = (one for one in offered(deployment, agent) if isinstance(one, Offer))
-    journal = Journal.create(Path("mlc-backups"), offer, documents_of(deployment, agent)[0], deployment.url)
-    connect = rollback.connect
-
-    def connect_slowly(options: ClusterOptions) -> Connected:
-        assert command("upgrade", "--resume", str(journal.path), "--url", deployment.url)[0] == 0
-        assert without_parameter(state(deployment)) != before
-        return connect(options)
-
-    monkeypatch.setattr(rollback, "connect", connect_slowly)
-    assert command("rollback", str(journal.path), "--url", deployment.url)[0] == 0
-    assert without_parameter(state(deployment)) == before
 
 
 def test_an_agent_that_got_another_model_meanwhile(deployment: Deployment, command: Command) -> None:
@@ -469,9 +385,9 @@ def test_a_change_goes_on_if_nobody_reads_its_output(
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", without_reader)
         assert run(["upgrade", agent, "--apply", "--json", "--url", deployment.url]) == 0
-    assert Journal.load(_backup()).record.outcome == "applied"
+    assert Journal.load(only_backup()).record.outcome == "applied"
     monkeypatch.setattr(sys, "stdout", without_reader)
-    assert run(["rollback", str(_backup()), "--url", deployment.url]) == 0
+    assert run(["rollback", str(only_backup()), "--url", deployment.url]) == 0
     assert without_parameter(state(deployment)) == before
 
 
@@ -492,10 +408,10 @@ def test_a_backup_that_can_not_be_written_any_more(
         patch.setattr(Journal, "_write", write_until_the_disk_is_full)
         status, _, err = command("upgrade", agent, "--apply", "--url", deployment.url)
     assert status == 4
-    assert f"{_backup()}: the backup can't be written: No space left on device" in err
-    assert f"The change is half done. `mlc-gateway rollback --url {deployment.url} {_backup()}` sends " in err
+    assert f"{only_backup()}: the backup can't be written: No space left on device" in err
+    assert f"The change is half done. `mlc-gateway rollback --url {deployment.url} {only_backup()}` sends " in err
     assert state(deployment) != before
-    assert command("rollback", str(_backup()), "--url", deployment.url)[0] == 0
+    assert command("rollback", str(only_backup()), "--url", deployment.url)[0] == 0
     assert without_parameter(state(deployment)) == before
 
 
@@ -557,7 +473,9 @@ def test_the_rules_of_the_settings_tell_a_provider(deployment: Deployment, comma
 
 def test_connectors_of_two_kinds_need_two_credentials(deployment: Deployment, command: Command) -> None:
     agents = [flow(deployment, standalone(deployment)[1], name) for name in ("one", "two")]
-    status, _, err = command("upgrade", *agents, "--apply", "--credential-file", _credential(), "--url", deployment.url)
+    status, _, err = command(
+        "upgrade", *agents, "--apply", "--credential-file", credential_file(), "--url", deployment.url
+    )
     assert status == 2
     assert "there is one credential" in err
 

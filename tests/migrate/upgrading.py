@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from gateway.migrate.connection import Connected
@@ -156,3 +158,17 @@ def llm_body(deployment: Deployment, agent_id: str, question: str = 'say "hi" ${
     assert status == 200, answer
     (body,) = deployment.cluster.received[before:]
     return body
+
+
+def credential_file(**members: Any) -> str:
+    """Write a file with a credential, and return its name."""
+    file = Path("credential.json")
+    file.write_text(json.dumps(members or {"key": SECRET}))
+    file.chmod(0o600)
+    return str(file)
+
+
+def only_backup() -> Path:
+    """Return the only backup in the current directory."""
+    (file,) = Path("mlc-backups").glob("*.json")
+    return file

@@ -1,0 +1,105 @@
+"""The command `rollback`: what it undoes, what it leaves, and its exit statuses."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import rollback
+from gateway.migrate.backup import Journal
+from gateway.migrate.connection import ClusterOptions, Connected
+from gateway.migrate.upgrade import Offer
+from tests.migrate.conftest import Command, Deployment
+from tests.migrate.upgrading import (
+    OLD,
+    credential_file,
+    documents_of,
+    flow,
+    model_on,
+    offered,
+    only_backup,
+    standalone,
+    state,
+    without_parameter,
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_rollback_that_stops_at_a_change_says_what_is_left(deployment: Deployment, command: Command) -> None:
+    connector_id, model = standalone(deployment)
+    agent = flow(deployment, model)
+    assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 0
+    deployment.cluster.core.resources.connectors[connector_id]["name"] = "renamed"
+    status, _, err = command("rollback", str(only_backup()), "--url", deployment.url)
+    assert status == 4
+    assert "name changed" in err
+    assert f"PUT /_plugins/_ml/connectors/{connector_id} " in err
+    status, out, _ = command("rollback", "--force", str(only_backup()), "--url", deployment.url)
+    assert status == 0
+    assert "differs from the backup: name" in out
+
+
+def test_a_new_connector_that_others_use_is_not_removed(
+    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.migrate.marked._LAG", 0.0)
+    agent = flow(deployment, standalone(deployment)[1])
+    assert command("upgrade", agent, "--apply", "--credential-file", credential_file(), "--url", deployment.url)[0] == 0
+    made = Journal.load(only_backup()).record.made
+    other = model_on(deployment, made, "other")
+    status, _, err = command("rollback", str(only_backup()), "--url", deployment.url)
+    assert status == 4
+    assert f"DELETE /_plugins/_ml/connectors/{made}: 409: " in err
+    assert other in err
+
+
+def test_a_rollback_that_can_not_undo_one_upgrade_undoes_the_others(deployment: Deployment, command: Command) -> None:
+    connectors, journals = [], []
+    for name in ("first", "second"):
+        connector_id, model = standalone(deployment)
+        assert command("upgrade", flow(deployment, model, name), "--apply", "--url", deployment.url)[0] == 0
+        connectors.append(connector_id)
+    for file in Path("mlc-backups").glob("*.json"):
+        journal = Journal.load(file)
+        # The second is the newer one, and is undone first. There is an older upgrade of its models, too.
+        journal.record.created = f"2026-01-0{1 + connectors.index(journal.record.key.partition('/')[2])}"
+        journal.save()
+        journals.append(journal)
+    (second,) = (one for one in journals if one.record.created == "2026-01-02")
+    older = Journal(Path("mlc-backups/older.json"), copy.deepcopy(second.record))
+    older.record.created = "2025-12-31"
+    older.save()
+    resources = deployment.cluster.core.resources
+    resources.connectors[connectors[1]]["name"] = "renamed"
+    files = map(str, Path("mlc-backups").glob("*.json"))
+    status, out, err = command("rollback", *files, "--url", deployment.url)
+    assert status == 4
+    assert f"connectors/{connectors[0]} is undone" in out
+    assert resources.connectors[connectors[0]]["actions"][0]["request_body"] == OLD
+    assert f"{second.path}: connectors/{connectors[1]} was changed by somebody else: name changed" in err
+    assert f"{older.path}: left as it is, as a later upgrade of the same models is not undone" in err
+
+
+def test_a_rollback_reads_the_backup_again_once_no_other_run_uses_it(
+    deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = flow(deployment, standalone(deployment)[1])
+    before = state(deployment)
+    (offer,) = (one for one in offered(deployment, agent) if isinstance(one, Offer))
+    journal = Journal.create(Path("mlc-backups"), offer, documents_of(deployment, agent)[0], deployment.url)
+    connect = rollback.connect
+
+    def connect_slowly(options: ClusterOptions) -> Connected:
+        assert command("upgrade", "--resume", str(journal.path), "--url", deployment.url)[0] == 0
+        assert without_parameter(state(deployment)) != before
+        return connect(options)
+
+    monkeypatch.setattr(rollback, "connect", connect_slowly)
+    assert command("rollback", str(journal.path), "--url", deployment.url)[0] == 0
+    assert without_parameter(state(deployment)) == before
