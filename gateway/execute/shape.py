@@ -97,7 +97,7 @@ def read_shaped(body: bytes, budget: Budget) -> ShapedBody | None:
     if len(body) <= SMALL_TEXT:
         extracted = None
         text = body
-    elif len(body) <= SMALL_BODY and has_few(body, b'"') and has_few(body, b"\\"):
+    elif len(body) <= SMALL_BODY and has_few(body, b"\\"):
         try:
             extracted = extract(body, budget=budget._replace(text=SMALL_TEXT))
         except GatewayError:

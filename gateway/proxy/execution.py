@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Awaitable
 
@@ -15,6 +14,7 @@ from gateway.observe.trace_context import begin_trace, has_context, with_context
 from gateway.ports import Answer, Answered, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.body_copy import ResponseCopy
+from gateway.proxy.buffered_body import BufferedBody
 from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.decided import HELD_ANSWER, DecidedExchange
 from gateway.proxy.exchange import ExchangePort
@@ -49,7 +49,7 @@ class Execution(DecidedExchange):
             not port.capture.traced_only or (self.trace is not None and self.trace.sampled)
         )
         self.outbound.expects = False  # the gateway reads the body itself
-        self._read: io.BytesIO | None = None
+        self._read: BufferedBody | None = None
         self._raw = b""
         self._sent_head = b""
         self._read_at = self._sent_at = 0.0
@@ -89,14 +89,13 @@ class Execution(DecidedExchange):
             return
         size = len(piece)
         if not complete or self._read is not None:
-            # A BytesIO becomes the body without another copy, and allocates no more than what has arrived.
-            read = self._read = self._read or io.BytesIO()
+            read = self._read = self._read or BufferedBody()
             read.write(piece)
-            size = read.tell()
+            size = read.size
         if size > (limit := self._port.limits.body):
             self.refuse(content_coding.too_large(limit, f"more than {limit} bytes"))
         elif complete:
-            self._run(piece if self._read is None else self._read.getvalue())
+            self._run(piece if self._read is None else self._read.value())
 
     def _run(self, raw: bytes) -> None:
         """Ask the use case; the body is complete."""
@@ -223,7 +222,7 @@ class Execution(DecidedExchange):
         """See `Exchange`: with the bodies."""
         captured = super().captured(now)
         forward, steps = self._forward, self._steps
-        raw = self._raw or (self._read.getvalue() if self._read is not None else b"")
+        raw = self._raw or (self._read.value() if self._read is not None else b"")
         copy = self._copy if self._copy is not None and self._copy.head is not None else None
         delivery = forward.delivery if steps is None else forward.delivery or steps.delivery
         captured.bodies = Bodies(

@@ -11,7 +11,7 @@ request is serialised.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
@@ -32,11 +32,11 @@ class Base64:
     """Inline media: standard base64 with padding, no `data:` prefix, no whitespace.
 
     data: the base64 text as ASCII bytes. token: ASCII letters, digits and underscores only, so that no escaping changes
-    it; it does not occur anywhere else in the request.
+    it; it does not occur anywhere else in the request. Another reading of the same request has other tokens.
     """
 
     data: bytes | memoryview
-    token: str
+    token: str = field(compare=False)
 
     def __repr__(self) -> str:
         return f"Base64({len(self.data)} bytes, {self.token})"

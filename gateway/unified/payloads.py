@@ -8,19 +8,16 @@ runs at most once for every `threshold` bytes.
 No call of C code gets more than a window or a stride of the body at a time, because such a call blocks all other
 threads. The scan stops if more than `limits.text` bytes would remain.
 
-A token must not occur anywhere else, or a client's text could be mistaken for it. So it contains a digest of the
-remaining text and of the extracted strings with escapes: a text that contains the token, with or without JSON escapes,
-would have to contain its own digest. The other extracted strings are searched for the token. Every token has an
-underscore, which base64 has not, so for most of them a search for that one byte is enough.
+A token must not occur anywhere else, or a client's text could be mistaken for it. So it contains a random number of 64
+bits, chosen when the whole body is there, as a client cannot know it before.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from itertools import count
 
 from gateway.unified.budget import SMALL_TEXT, Budget, is_small, too_much_text
 from gateway.unified.jsonstrings import WINDOW, decode_pieces, end_of_escaped, find, unescape
@@ -28,7 +25,7 @@ from gateway.unified.jsonstrings import WINDOW, decode_pieces, end_of_escaped, f
 Payload = bytes | memoryview
 
 THRESHOLD = 2048
-TOKEN = re.compile(rb"gwb_[0-9a-f]{16}x[0-9]+x[0-9]+x")
+TOKEN = re.compile(rb"gwb_[0-9a-f]{16}x[0-9]+x")
 
 
 @dataclass(slots=True)
@@ -52,9 +49,9 @@ class ExtractedBody:
 
     @property
     def prefix(self) -> str:
-        """The prefix of every token of this body. If nothing was extracted, it is computed on first use."""
+        """The prefix of every token of this body. If nothing was extracted, it is chosen on first use."""
         if not self._prefix:
-            self._prefix = _unused_prefix(self.text, [], [self.text])
+            self._prefix = _new_prefix()
         return self._prefix
 
     def new_token(self) -> str:
@@ -119,7 +116,7 @@ def extract(body: bytes | bytearray, threshold: int = THRESHOLD, budget: Budget 
     if not spans:
         return ExtractedBody(bytes(body), {}, budget=budget)
     remaining = _remaining(body, spans)
-    prefix = _unused_prefix(body, spans, remaining)
+    prefix = _new_prefix()
     view = memoryview(body)
     blobs = {f"{prefix}{index}x": view[start:end] for index, (start, end, _) in enumerate(spans)}
     escaped = frozenset(token for token, (_, _, escapes) in zip(blobs, spans, strict=True) if escapes)
@@ -192,22 +189,5 @@ def _remaining(body: bytes | bytearray, spans: list[_Span]) -> list[bytes]:
     return [bytes(body[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
-def _unused_prefix(body: bytes | bytearray, spans: list[_Span], remaining: list[bytes]) -> str:
-    digest = blake2b(digest_size=8)
-    for piece in remaining:
-        digest.update(piece)
-    view = memoryview(body)
-    for start, end, escapes in spans:
-        if escapes:
-            digest.update(view[start:end])
-    # A prefix has no quote, so it can occur only within one remaining piece or one string.
-    suspects = [(start, end) for start, end, _ in spans if find(body, b"_", start, end) >= 0]
-
-    def is_unused(prefix: bytes) -> bool:
-        return not (
-            any(find(piece, prefix) >= 0 for piece in remaining)
-            or any(find(body, prefix, start, end) >= 0 for start, end in suspects)
-        )
-
-    prefixes = (f"gwb_{digest.hexdigest()}x{nonce}x" for nonce in count())
-    return next(prefix for prefix in prefixes if is_unused(prefix.encode()))
+def _new_prefix() -> str:
+    return f"gwb_{secrets.token_hex(8)}x"
