@@ -22,7 +22,7 @@ _SWITCH = 0.001
 """Seconds that the thread for large bodies may run while the event loop waits."""
 _ECHO = 0.3
 """Seconds within which signals count as one: Ctrl-C may come from the terminal and from the parent process."""
-_KEPT_MEMORY = 16 << 20
+_KEPT_MEMORY = 32 << 20
 """Bytes of freed memory that the process keeps. glibc gives back more than 256 KB at once, and the kernel clears each
 page that is taken again: that cost a third of the CPU time of a request with an image of 1 MB."""
 _MAPPED_ALONE = 3 << 19
