@@ -108,14 +108,14 @@ class DataPort:
             self.log.internal_error(exchange)
         self.lifecycle.exchange_finished()
         try:
-            self._record(exchange)
+            self.log.finished(exchange)
+            if self.capture is not None:
+                self._record(exchange, self.capture)
         except Exception:
             self.log.internal_error(exchange)
 
-    def _record(self, exchange: Exchange) -> None:
-        self.log.finished(exchange)
-        capture = self.capture
-        if capture is not None and (exchange.is_recorded if exchange.reads_body else capture.passthrough):
+    def _record(self, exchange: Exchange, capture: Capture) -> None:
+        if exchange.is_recorded if exchange.reads_body else capture.passthrough:
             now = time.monotonic()
             passed = exchange.passed(now)
             if passed is not None:

@@ -226,10 +226,12 @@ class DecidedExchange(Exchange):
                 self._port.log.internal_error(self)
 
     def _finish(self) -> None:
-        self._give_up()
+        forward = self._forward
+        if forward.abandoned is not None:
+            self._give_up()
         Exchange._finish(self)
-        if self._forward.answered is not None:
-            self._report(self._forward.answered, self._copy)
+        if forward.answered is not None:
+            self._report(forward.answered, self._copy)
 
     def _report(self, answered: Answered, copy: ResponseCopy | None) -> None:
         """Show the use case the cluster's response, which the exchange is done with."""
