@@ -150,7 +150,7 @@ FLOOR: Mapping[str, Sequence[tuple[str, str]]] = {
         ("bare-gemini_contents", _BARE),
         ("bare-*", f"{_BARE} system"),
         ("fc*_upgraded", f"{_BARE} system"),
-        ("per-*_tutorial", "text history tools"),
+        ("per-*_tutorial", "text media old-media history tools"),
         ("per-*_upgraded", "text history media old-media"),
         ("*_upgraded", f"{_BARE} system"),
         ("*flow-*_tutorial", f"{_BARE} system"),

@@ -114,8 +114,11 @@ def flat_history(target: TargetTurns, turns: list[Turn]) -> str | None:
 
 
 def as_one_text(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
-    """Deliver a conversation of texts as one text, for an agent without any place for earlier turns."""
-    if len(target.turns) < 2 or target.provider.role_of(target.turns[-1]) != "user":
+    """Deliver a conversation of texts as one text, for an agent without any place for earlier turns.
+
+    One that ends with the assistant too, where the provider takes that: its last words are the end of the text.
+    """
+    if len(target.turns) < 2:
         return
     transcript = flat_history(target, target.turns)
     if transcript is not None:
