@@ -297,9 +297,13 @@ def _includes(call: CallModel, name: str, value: str, planned: str) -> bool:
 
 
 def _ends_with_assistants_text(agent_input: AgentInput, roles: Mapping[str, str]) -> bool:
-    """Return True if the assistant's text is last, and ends as the services require it, without white space."""
+    """Return True if a text of the assistant is last, after other turns, and ends as services require it.
+
+    That is without white space (docs/internals/providers.md).
+    """
     turns = [turn for turn in agent_input.messages if not turn.is_blank and not meaning_of(turn, roles).is_system]
-    last = turns[-1].content[-1] if turns and meaning_of(turns[-1], roles).standard == "assistant" else None
+    is_asked = len(turns) > 1 and meaning_of(turns[-1], roles).standard == "assistant"
+    last = turns[-1].content[-1] if is_asked else None
     return isinstance(last, Text) and not last.text[-1:].isspace()
 
 
