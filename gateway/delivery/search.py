@@ -183,8 +183,10 @@ class Search:
         """
         return replace(self, call_models=self.call_models.after_upgrade(profile, slots))
 
-    def first_proved(self, agent_input: AgentInput) -> Plan | None:
+    def first_proved(self, agent_input: AgentInput, asked: AgentInput | None = None) -> Plan | None:
         """Return the first plan that can be proved; None if there is none.
+
+        asked: the input as the client sent it, for the question and for what memory stores; None for `agent_input`.
 
         Raises:
             UndeliverableContent: the provider can't express the input.
@@ -194,7 +196,8 @@ class Search:
         if first_llm(self.profile, self.params)[0] is None:
             return _without_llm(self.provider, request, self.params)
         roles = self.options.roles
-        question = Question(question_text(agent_input, roles), readable_text(agent_input, roles), self.turn_id)
+        asked = asked or agent_input
+        question = Question(question_text(asked, roles), readable_text(asked, roles), self.turn_id)
         try:
             call = self.call_model()
             for form in whole.forms() if call.can_be_called else ():

@@ -134,7 +134,7 @@ FLOOR: Mapping[str, Sequence[tuple[str, str]]] = {
         ("*-e2", _BARE),
         ("*-h", _ALL),
         ("own-messages", f"{_ALL} system"),
-        ("flow-content", "text media history tools last prompt"),
+        ("flow-content", "text media old-media history tools last prompt"),
         ("*-f", "text history old-media system prompt"),
         ("flow-[dei]", "text history prompt"),
         ("flow-c", "text history prompt"),
