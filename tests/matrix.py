@@ -19,12 +19,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from gateway.unified.model import AgentInput, InputType, Media, Message, Text
+from gateway.unified.request import read_execute
 from tests.delivery.cases import CASES, FLOOR, Case
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.delivery.unseen import UnseenCluster
 from tests.delivery.upgrades import upgrade
 from tests.oracle import Oracle, Outcome, Verdict
-from tests.wire_formats import FORMATS, OPENAI, NotMappable, map_conversation
+from tests.oracle_rules import media_of
+from tests.wire_formats import FORMATS, OPENAI, Format, NotMappable, map_conversation
 
 VERSIONS = ("2.19.0", "3.4.0")
 LATER_VERSIONS = ("3.6.0", "3.8.0")  # their agents take what those of 3.4.0 take
@@ -33,13 +36,14 @@ DOCS = Path(__file__).parent.parent / "docs" / "internals" / "matrix.md"
 
 @dataclass(frozen=True)
 class Cell:
-    """One input to one agent. floor: it must arrive."""
+    """One input to one agent. floor: it must arrive. takeable: see `can_take`."""
 
     version: str
     agent: str
     case: str
     verdict: Verdict
     floor: bool
+    takeable: bool = True
 
     @property
     def below_floor(self) -> bool:
@@ -66,6 +70,32 @@ def must_arrive(version: str, agent: str, case: Case, cluster: SimulatedCluster)
     return conversation.messages[-1].role != "assistant" or wire is OPENAI
 
 
+def can_take(provider: str, conversation: AgentInput) -> bool:
+    """Whether the model behind an agent can take the media of an input at all, by any connector.
+
+    It can't if it completes a text, so that its format is none of the providers' (`provider` is ""), nor if the
+    provider's API has no form for a kind of media, such as video on OpenAI.
+    """
+    media = media_of(conversation)
+    return all(_has_form(FORMATS[provider], medium) for medium in media) if provider else not media
+
+
+def _has_form(wire: Format, medium: Media) -> bool:
+    asked = AgentInput(InputType.MESSAGES, (Message("user", (Text("x", ""), medium), ""),))
+    try:
+        map_conversation(wire, asked, {})
+    except NotMappable:
+        return False
+    return True
+
+
+def conversation_of(case: Case) -> AgentInput:
+    """The input of a case."""
+    conversation = read_execute(json.dumps(case.body).encode()).input
+    assert conversation is not None
+    return conversation
+
+
 def agents(cluster: SimulatedCluster) -> list[str]:
     """The agents of a version, grouped by template."""
     return sorted(cluster.agents, key=lambda name: (name.partition("-")[2], name))
@@ -77,7 +107,9 @@ def cells(version: str, only: Iterable[str] | None = None, cases: Mapping[str, C
     for agent in agents(cluster) if only is None else only:
         for name, verdict in verdicts(cluster, agent, cases):
             refused = verdict.outcome is Outcome.REFUSED
-            yield Cell(version, agent, name, verdict, refused and must_arrive(version, agent, cases[name], cluster))
+            floor = refused and must_arrive(version, agent, cases[name], cluster)
+            takeable = can_take(cluster.profile(agent).provider, conversation_of(cases[name]))
+            yield Cell(version, agent, name, verdict, floor, takeable)
 
 
 def other_cells(version: str, unseen: bool, upgraded: bool) -> Iterator[Cell]:
@@ -87,7 +119,8 @@ def other_cells(version: str, unseen: bool, upgraded: bool) -> Iterator[Cell]:
         upgrade(cluster)
     for agent in agents(cluster):
         for name, verdict in verdicts(cluster, agent, CASES):
-            yield Cell(version, agent, name, verdict, floor=False)
+            takeable = can_take(cluster.profile(agent).provider, conversation_of(CASES[name]))
+            yield Cell(version, agent, name, verdict, False, takeable)
 
 
 def verdicts(cluster: SimulatedCluster, agent: str, cases: Mapping[str, Case]) -> Iterator[tuple[str, Verdict]]:
@@ -144,6 +177,13 @@ def percentages(found: Iterable[Cell]) -> dict[str, float]:
     return {version: round(100 * sum(arrived) / len(arrived), 1) for version, arrived in by_version.items()}
 
 
+def shares(found: Iterable[Cell]) -> dict[str, dict[str, float]]:
+    """Both figures of each version: of all cells, and of the cells whose media the model can take at all."""
+    found = list(found)
+    takeable = percentages(cell for cell in found if cell.takeable)
+    return {version: {"all": share, "takeable": takeable[version]} for version, share in percentages(found).items()}
+
+
 def rows(found: Iterable[Cell]) -> dict[tuple[str, str], list[str]]:
     """Version and agent → its signs, one for each case."""
     table: dict[tuple[str, str], list[str]] = {}
@@ -164,6 +204,11 @@ def markdown(found: Sequence[Cell]) -> str:
         "✓ arrived whole, by the strategy **w**rap, **m**essages, **t**ext or **s**plice. A word: refused with a 400,",
         "because of that part ([the codes](../reference/limitations.md)). L: lost. B: broken.",
         "",
+        "Each version has two figures. One is the share of all its cells that arrived. The other leaves out the cells",
+        "whose media no connector could bring to the model: media for an endpoint that completes a text (c), and kinds",
+        "of media that the provider's API has no form for (video on OpenAI and in Anthropic's format). The agent's",
+        "provider and the input alone decide that, in `can_take` of `tests/matrix.py`, not what became of the cell.",
+        "",
         *(f"{number}. {name}" for number, name in enumerate(CASES, 1)),
         "",
     ]
@@ -173,11 +218,17 @@ def markdown(found: Sequence[Cell]) -> str:
     for version in dict.fromkeys(cell.version for cell in found):
         mine = [cell for cell in found if cell.version == version]
         counts = ", ".join(f"{name} {count}" for name, count in totals(mine).items())
-        lines += ["", f"## {version}", "", f"{counts[0].upper()}{counts[1:]}.", ""]
+        lines += ["", f"## {version}", "", f"{counts[0].upper()}{counts[1:]}.", _sentence(shares(mine)[version]), ""]
         lines += [f"| agent-template | {' | '.join(map(str, range(1, len(CASES) + 1)))} |"]
         lines += ["|---|" + "---|" * len(CASES)]
         lines += [f"| {agent} | {' | '.join(signs)} |" for (_, agent), signs in rows(mine).items()]
     return "\n".join(lines) + "\n"
+
+
+def _sentence(share: Mapping[str, float]) -> str:
+    return (
+        f"{share['all']} % of all cells arrived, {share['takeable']} % of those whose media the model can take at all."
+    )
 
 
 def _show(found: Sequence[Cell]) -> None:
@@ -196,7 +247,8 @@ def _show(found: Sequence[Cell]) -> None:
         if cell.below_floor:
             console.print(f"below the floor: {cell.version} {cell.agent}, {cell.case}: {cell.verdict.detail}")
     console.print(totals(found))
-    console.print({version: f"{share}% arrived" for version, share in percentages(found).items()})
+    for version, share in shares(found).items():
+        console.print(f"{version}: {_sentence(share)}", highlight=False)
 
 
 def _json(found: Sequence[Cell]) -> str:
@@ -210,10 +262,11 @@ def _json(found: Sequence[Cell]) -> str:
             "strategy": cell.verdict.strategy,
             "notices": cell.verdict.notices,
             "below_floor": cell.below_floor,
+            "takeable": cell.takeable,
         }
         for cell in found
     ]
-    return json.dumps({"cells": shown, "totals": totals(found)}, ensure_ascii=False, indent=1)
+    return json.dumps({"cells": shown, "totals": totals(found), "shares": shares(found)}, ensure_ascii=False, indent=1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

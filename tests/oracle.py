@@ -29,7 +29,7 @@ from tests.oracle_rules import (
     with_notes,
     with_remembered,
     with_tools_as_text,
-    without_last_medium,
+    without_slot_medium,
 )
 from tests.wire_formats import (
     BEDROCK,
@@ -127,7 +127,12 @@ class Oracle:
             conversation = with_tools_as_text(conversation, self.roles, written)
         in_slot = [medium for medium in media_of(conversation) if ("MEDIA_IN_SLOT", medium.at) in notices]
         if "MEDIA_IN_SLOT" in codes:
-            conversation = without_last_medium(conversation, in_slot)
+            alone = [turn.content for turn in conversation.messages if turn.content == tuple(in_slot)]
+            if alone and ADDED_TEXT not in notices:
+                raise Mismatch("a text was added to a turn that was a medium alone, and it was not reported")
+            if alone:
+                codes -= {"NEUTRAL_TEXT_ADDED"}  # it is in the conversation from here on
+            conversation = without_slot_medium(conversation, in_slot)
             parameters = {**parameters, **slot_parameters(sent.rewritten.plan.parameters, in_slot[0])}
         if "MEMORY_RETOLD" in codes:
             conversation = with_remembered(conversation, pairs)
@@ -208,12 +213,27 @@ def _known(wire: Format, frame: Any, got: Any, mapped: Mapped, codes: frozenset[
 
 
 def _as_one_text(wire: Format, mapped: Mapped) -> Mapped:
-    """The conversation with all turns but leading system ones as one text."""
+    """The conversation with all turns but leading system ones as one turn: a text, with the media inside it."""
     leading, turns = split_system(mapped.messages)
-    if len(turns) < 2 or not all(is_text(wire, part) for turn in turns for part in parts_of(wire, turn)):
-        raise Mismatch("reported as one text, and it is not a conversation of texts")
-    phrase = _transcript([(turn["role"], [part["text"] for part in parts_of(wire, turn)]) for turn in turns])
-    return replace(mapped, messages=[*leading, {"role": "user", wire.content: [wire.text(phrase)]}])
+    if len(turns) < 2:
+        raise Mismatch("reported as one text, and there is one turn only")
+    phrases, media = [""], []
+    for turn in turns:
+        phrases[-1] += f"\n{_name(turn['role'])}" if phrases[-1] else _name(turn["role"])
+        follows = False
+        for part in parts_of(wire, turn):
+            if is_text(wire, part):
+                phrases[-1] += f"\n{part['text']}" if follows else part["text"]
+                follows = True
+            elif turn["role"] != "user":
+                raise Mismatch("reported as one text, and the assistant's turn is more")
+            else:
+                media.append(part)
+                phrases.append("")
+                follows = False
+    texts: list[Any] = [wire.text(phrase) if phrase else None for phrase in phrases]
+    parts = [part for pair in zip(texts, [*media, None], strict=True) for part in pair if part is not None]
+    return replace(mapped, messages=[*leading, {"role": "user", wire.content: parts}])
 
 
 def _with_flat_history(wire: Format, frame: dict[str, Any], mapped: Mapped) -> tuple[dict[str, Any], Mapped]:
@@ -227,8 +247,11 @@ def _with_flat_history(wire: Format, frame: dict[str, Any], mapped: Mapped) -> t
 
 
 def _transcript(turns: Sequence[tuple[str, list[str]]]) -> str:
-    names = [("Assistant:" if role in ("assistant", "model") else "Human:") for role, _ in turns]
-    return "\n".join(name + "\n".join(texts) for name, (_, texts) in zip(names, turns, strict=True))
+    return "\n".join(_name(role) + "\n".join(texts) for role, texts in turns)
+
+
+def _name(role: str) -> str:
+    return "Assistant:" if role in ("assistant", "model") else "Human:"
 
 
 def _without_declarations(wire: Format, frame: dict[str, Any], got: dict[str, Any], mapped: Mapped) -> dict[str, Any]:

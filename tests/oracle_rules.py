@@ -12,6 +12,7 @@ from typing import Any
 from gateway.unified.model import AgentInput, Base64, Json, Media, Message, Text, ToolResult, ToolUse
 from tests.delivery.frames import Mismatch
 from tests.delivery.simulated_cluster import Pairs
+from tests.oracle_bodies import NEUTRAL
 from tests.wire_formats import standard_role
 
 FORM = re.compile(r"\$\$?\{parameters\.gw_[0-9a-f]{32}:-([^{}]*)\}")  # a text that later turns read as its default
@@ -166,13 +167,18 @@ def media_of(conversation: AgentInput) -> list[Media]:
     return [block for message in conversation.messages for block in message.content if isinstance(block, Media)]
 
 
-def without_last_medium(conversation: AgentInput, reported: list[Media]) -> AgentInput:
-    """The conversation without the one medium of its last turn that is reported to be in the agent's own part."""
-    *earlier, last = conversation.messages
-    if len(reported) != 1 or reported[0] not in last.content:
+def without_slot_medium(conversation: AgentInput, reported: list[Media]) -> AgentInput:
+    """The conversation without the one medium that is reported to be in the agent's own part.
+
+    The part is before everything else, so no earlier turn may have media. A turn with nothing else is the neutral text.
+    """
+    messages = list(conversation.messages)
+    index = next((at for at, turn in enumerate(messages) if any(isinstance(b, Media) for b in turn.content)), 0)
+    if len(reported) != 1 or reported[0] not in messages[index].content:
         raise Mismatch(f"MEDIA_IN_SLOT where no medium can have been: {[medium.at for medium in reported]}")
-    content = tuple(block for block in last.content if block is not reported[0])
-    return replace(conversation, messages=(*earlier, replace(last, content=content)))
+    content = tuple(block for block in messages[index].content if block is not reported[0])
+    messages[index] = replace(messages[index], content=content or (Text(NEUTRAL[1], reported[0].at),))
+    return replace(conversation, messages=tuple(messages))
 
 
 def slot_parameters(planned: Mapping[str, str], medium: Media) -> dict[str, str]:

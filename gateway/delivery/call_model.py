@@ -19,7 +19,7 @@ from gateway.delivery.trees import Path, locate, value_at
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.agents.flow import selected_tools, tool_values
-from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.expansion import RenderFailure, expand
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.mlcommons.rendering import call_values, first_call, is_strict_json
@@ -97,6 +97,25 @@ class CallModel:
         """Return True if the cluster can insert the request's parameter `name` unescaped."""
         knows = ABILITIES[self.profile.generation].raw_parameters
         return self.raw_parameters or (knows and name in self.values.get("no_escape_params", "").split(","))
+
+    @computed_once
+    def url(self) -> str:
+        """The address of the first call.
+
+        Raises:
+            RenderFailure: its placeholders can't be filled in.
+        """
+        return expand(self.model.connector.url, {**self.model.connector.parameters, **self.values})
+
+    @computed_once
+    def raw_name(self) -> str:
+        """The parameter that an agent with fixed prompts inserts unescaped and does not use itself; "" if none is.
+
+        Such an agent always sets `no_escape_params` itself, so no name can be added (docs/internals/facts.md, PER).
+        """
+        names = self.values.get("no_escape_params", "").split(",") if self.behaviour.has_fixed_prompts else []
+        used = {*self.names, *self.base_parameters}
+        return next((name for name in names if name and name not in used), "")
 
     def render(self, extra: Mapping[str, str], env: RuntimeValues | None = None) -> Any:
         """Render the first call with `extra` parameters added to the caller's; return None if the cluster would fail.

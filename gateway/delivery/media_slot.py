@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.slots import MARK, QUESTION
+from gateway.delivery.strategies.neutral import TAIL, neutral_text
 from gateway.notices import Notice
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, InputType, Media, Message, Text
@@ -24,24 +25,36 @@ class Filled:
 
 
 def fill_media(call: CallModel, agent_input: AgentInput, options: MappingOptions) -> Filled | None:
-    """Find the first medium of the last turn that the part takes; None if there is none, or no text beside it.
+    """Find a medium that the part takes, in the first turn that has any; None if there is none.
 
-    Only for an agent that can't be called without that part's parameters.
+    The part is before all texts, so a medium of a later turn would come before those of earlier ones. Only for an agent
+    that can't be called without that part's parameters.
     """
-    last = agent_input.messages[-1]
-    media = [block for block in last.content if isinstance(block, Media)]
-    if not media or call.legacy_body is not None or meaning_of(last, options.roles).standard != "user":
+    if call.legacy_body is not None:
         return None
-    if not any(isinstance(block, Text) for block in last.content):
+    for index, message in enumerate(agent_input.messages):
+        media = [block for block in message.content if isinstance(block, Media)]
+        if not media:
+            continue
+        if meaning_of(message, options.roles).standard != "user":
+            return None
+        parts, words = _own_parts(call)
+        for medium in media:
+            for part in parts:
+                if values := _values(part, _mapped(call, medium, options), words):
+                    return _filled(agent_input, index, medium, values)
         return None
-    parts, words = _own_parts(call)
-    for medium in media:
-        for part in parts:
-            if values := _values(part, _mapped(call, medium, options), words):
-                rest = replace(last, content=tuple(block for block in last.content if block is not medium))
-                notice = Notice("MEDIA_IN_SLOT", f"the {medium.kind} is in the template's own place for it", medium.at)
-                return Filled(values, replace(agent_input, messages=(*agent_input.messages[:-1], rest)), (notice,))
     return None
+
+
+def _filled(agent_input: AgentInput, index: int, medium: Media, values: Mapping[str, str]) -> Filled:
+    """Return the conversation without `medium`, and with a neutral text where its turn has nothing else."""
+    messages = list(agent_input.messages)
+    rest = tuple(block for block in messages[index].content if block is not medium)
+    messages[index] = replace(messages[index], content=rest or (Text(TAIL, medium.at),))
+    notice = Notice("MEDIA_IN_SLOT", f"the {medium.kind} is in the template's own place for it", medium.at)
+    notices = (notice,) if rest else (notice, neutral_text("last"))
+    return Filled(values, replace(agent_input, messages=tuple(messages)), notices)
 
 
 def _own_parts(call: CallModel) -> tuple[list[Any], dict[str, str]]:

@@ -74,7 +74,8 @@ def _with_medium_in_slot(search: Search, agent_input: AgentInput) -> Plan | None
         return None
     if filled is None:
         return None
-    found = replace(search, params={**search.params, **filled.parameters}).first_proved(filled.agent_input)
+    filled_search = replace(search, params={**search.params, **filled.parameters})
+    found = filled_search.first_proved(filled.agent_input, agent_input)
     if found is None:
         return None
     request = map_input(search.provider, agent_input, search.options)

@@ -40,6 +40,9 @@ def raw_question(call: CallModel, question: Question, fragment: str) -> Paramete
     if call.writes_turn:
         # The agent substitutes the question once itself, without any parameters.
         return {"question": f"${question.form}", name: fragment, **raw_names(call, {name: fragment})}
+    if call.raw_name:
+        reference = f"{call.escape_prefix}{PREFIX}{call.raw_name}}}"
+        return {"question": question.form, name: reference, call.raw_name: fragment}
     reference, helpers = raw_reference(call, {f"{name}_": fragment}, call.escape_prefix)
     return {"question": question.form, name: reference, **helpers}
 

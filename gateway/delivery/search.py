@@ -26,8 +26,9 @@ from gateway.mlcommons.template import PREFIX
 from gateway.notices import Notice
 from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
 from gateway.recent import computed_once
-from gateway.unified.model import AgentInput
+from gateway.unified.model import AgentInput, Text
 from gateway.unified.question import question_text, readable_text
+from gateway.unified.roles import meaning_of
 
 MEMORY_HOLDS_CODE = Notice(
     "MEMORY_HOLDS_CODE", "the agent's memory stores the text in a placeholder, which later turns read as text"
@@ -99,7 +100,7 @@ class Variant:
         Raises:
             UndeliverableContent: the provider can't express it.
         """
-        return map_input(self._search.provider, self.agent_input, self._search.options)
+        return map_input(self._search.provider, self.agent_input, self._search.options_for(self.agent_input))
 
     def forms(self) -> Iterator[Variant]:
         """Yield this variant, then, if it has tool blocks and all of them can be text, the variant where they are."""
@@ -144,6 +145,29 @@ class Search:
         except UndeliverableContent:
             return False
 
+    def options_for(self, agent_input: AgentInput) -> MappingOptions:
+        """Return the options for mapping `agent_input`: with prefill if it needs that and the model is known for it."""
+        is_asked = self.provider.capabilities.assistant_last == "prefill" and not self.options.allow_prefill
+        if not is_asked or not _ends_with_assistants_text(agent_input, self.options.roles):
+            return self.options
+        return replace(self.options, allow_prefill=self._continues_assistant())
+
+    def _continues_assistant(self) -> bool:
+        """Return True if the agent's LLM is known to continue an assistant turn.
+
+        False for an agent that calls functions: after a tool's call, the LLM would get two assistant turns in a row.
+        False for a flow with several LLMs, of which only the first is known here.
+        """
+        try:
+            call = self.call_model()
+            body = call.render(call.with_question({}))
+            url = call.url
+        except RenderFailure:
+            return False
+        if call.calls_functions or call.later_llms or not isinstance(body, dict):
+            return False
+        return self.provider.continues_assistant(url, body)
+
     def takes_question(self) -> bool:
         """Return True if a plain question renders into a message; other agents may still take one."""
         try:
@@ -159,8 +183,10 @@ class Search:
         """
         return replace(self, call_models=self.call_models.after_upgrade(profile, slots))
 
-    def first_proved(self, agent_input: AgentInput) -> Plan | None:
+    def first_proved(self, agent_input: AgentInput, asked: AgentInput | None = None) -> Plan | None:
         """Return the first plan that can be proved; None if there is none.
+
+        asked: the input as the client sent it, for the question and for what memory stores; None for `agent_input`.
 
         Raises:
             UndeliverableContent: the provider can't express the input.
@@ -170,7 +196,8 @@ class Search:
         if first_llm(self.profile, self.params)[0] is None:
             return _without_llm(self.provider, request, self.params)
         roles = self.options.roles
-        question = Question(question_text(agent_input, roles), readable_text(agent_input, roles), self.turn_id)
+        asked = asked or agent_input
+        question = Question(question_text(asked, roles), readable_text(asked, roles), self.turn_id)
         try:
             call = self.call_model()
             for form in whole.forms() if call.can_be_called else ():
@@ -270,6 +297,17 @@ def _includes(call: CallModel, name: str, value: str, planned: str) -> bool:
         or (prompt_parameter is not None and name == prompt_parameter.name)
         or (system is not None and name == system.name and planned.startswith(value))
     )
+
+
+def _ends_with_assistants_text(agent_input: AgentInput, roles: Mapping[str, str]) -> bool:
+    """Return True if a text of the assistant is last, after other turns, and ends as services require it.
+
+    That is without white space (docs/internals/providers.md).
+    """
+    turns = [turn for turn in agent_input.messages if not turn.is_blank and not meaning_of(turn, roles).is_system]
+    is_asked = len(turns) > 1 and meaning_of(turns[-1], roles).standard == "assistant"
+    last = turns[-1].content[-1] if is_asked else None
+    return isinstance(last, Text) and not last.text[-1:].isspace()
 
 
 def _without_llm(provider: Provider, request: ProviderRequest, params: Mapping[str, str]) -> Plan | None:

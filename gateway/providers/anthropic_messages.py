@@ -12,8 +12,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, assert_never
+from urllib.parse import unquote
 
-from gateway.providers import media, recognition, responses
+from gateway.providers import claude, media, recognition, responses
 from gateway.providers.base import Claim, ConnectorHints, Evidence, LlmResponse, Provider
 from gateway.providers.capabilities import (
     EARLIER_TOOL,
@@ -35,6 +36,7 @@ BEDROCK_VERSION = "bedrock-2023-05-31"
 
 _STOP_REASONS = {"refusal": "content_filtered"}
 _INVOKE = re.compile(r"/invoke(-with-response-stream)?\Z")
+_MODEL = re.compile(r"/model/([^/]+)/invoke(-with-response-stream)?\Z")
 
 _MEDIA: MediaTable = {
     "image": {"base64": IMAGES, "https": IMAGES},  # [M]
@@ -152,6 +154,15 @@ class AnthropicMessages(Provider):
             {"name": name, "description": EARLIER_TOOL, "input_schema": {"type": "object"}} for name in names
         ] or None
 
+    def continues_assistant(self, url: str, body: Mapping[str, Any]) -> bool:
+        """Return True for a model that does. One that thinks first does not [D]."""
+        return claude.continues_assistant(self.model_of(url, body)) and "thinking" not in body
+
+    def model_of(self, url: str, body: Mapping[str, Any]) -> str:
+        """Return the id of the model that gets `body`; "" if it is not known."""
+        model = body.get("model")
+        return model if isinstance(model, str) else ""
+
     def claims(self, connector: ConnectorHints) -> Claim | None:
         """Claim a URL that ends in ``/v1/messages``, on any host."""
         if recognition.url_path(connector.url).endswith("/v1/messages"):
@@ -182,6 +193,11 @@ class BedrockInvokeAnthropic(AnthropicMessages):
 
     def __init__(self, capabilities: Capabilities = BEDROCK_INVOKE) -> None:
         super().__init__(capabilities)
+
+    def model_of(self, url: str, body: Mapping[str, Any]) -> str:
+        """Return the id in the URL's path."""
+        model = _MODEL.search(recognition.url_path(url))
+        return unquote(model[1]) if model else ""
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
         """Claim a URL that ends in ``/invoke`` if the template has Anthropic's version and messages.

@@ -131,6 +131,13 @@ class Provider(ABC):
         """Read text, tool calls and usage from the API's response; None if it is not in this provider's format."""
         return None
 
+    def continues_assistant(self, url: str, body: Mapping[str, Any]) -> bool:
+        """Return True if the model that gets `body` at `url` is known to continue an assistant turn.
+
+        Asked only where `capabilities.assistant_last` is ``prefill`` and the operator did not allow it for all models.
+        """
+        return False
+
     def tool_declarations(self, messages: Sequence[Any]) -> Any:
         """Return the value of `tools_member` that declares the tools of all calls in `messages`; None for no calls."""
         return None

@@ -10,8 +10,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, assert_never
+from urllib.parse import unquote
 
-from gateway.providers import recognition, responses
+from gateway.providers import claude, recognition, responses
 from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider
 from gateway.providers.capabilities import (
     EARLIER_TOOL,
@@ -38,6 +39,7 @@ from gateway.unified.model import (
 )
 
 _URL = re.compile(r"/converse(-stream)?\Z")
+_MODEL = re.compile(r"/model/([^/]+)/converse(-stream)?\Z")
 _TEXT_PART = re.compile(r'"content"\s*:\s*\[\s*\{\s*"text"\s*:')
 _OTHER_MEMBERS = ("anthropic_version", "schemaVersion")  # Claude's and Nova's own bodies, for /invoke
 
@@ -177,6 +179,13 @@ class BedrockConverse(Provider):
             for name in dict.fromkeys(call["name"] for call in calls)
         ]
         return {"tools": [{"toolSpec": spec} for spec in specs]} if specs else None
+
+    def continues_assistant(self, url: str, body: Mapping[str, Any]) -> bool:
+        """Return True for a Claude model that does. One that thinks first, which these fields turn on, does not [D]."""
+        model = _MODEL.search(recognition.url_path(url))
+        if model is None or "additionalModelRequestFields" in body:
+            return False
+        return claude.continues_assistant(unquote(model[1]))
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
         """Claim a URL that ends in ``/converse``, or content parts without a ``type``. ``/invoke`` is another API."""

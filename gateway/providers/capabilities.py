@@ -46,7 +46,8 @@ class Capabilities:
     unique_tool_ids: an id may name one call only in the whole request, not just in its turn.
     hoists_system: system text is in a member apart from the messages.
     assistant_first: the conversation may start with the assistant.
-    assistant_last: the conversation may end with the assistant; ``prefill`` when the operator allows it.
+    assistant_last: the conversation may end with the assistant; ``prefill`` when the operator allows it,
+        or the model is known for it (`Provider.continues_assistant`).
     merges_turns: turns of one role in a row become one, so that roles alternate.
     calls_apart: tool calls come after all other blocks of an assistant's turn.
     document_needs_text: a turn with a document needs a text block beside it.

@@ -111,6 +111,7 @@ ARRIVES = [
     *((NEW, f"{kind}-bedrock_messages", case, "wrap") for kind in ("flow", "cflow", "conv") for case in (M, H)),
     *((NEW, f"per-{name}", TALK, strategy) for name, strategy in (("bedrock_tutorial", "text"), (BRU, "wrap"))),
     (NEW, f"per-{BRU}", M, "wrap"),
+    *((NEW, f"per-{name}_tutorial", case, "splice") for name in ("bedrock", "openai") for case in (M, H)),
     (OLD, "flow-a", TOOLS, "wrap"),
     *((OLD, f"flow-{name}", TOOLS, "text") for name in ("d", "f", "g", "content")),
     (OLD, "flow-content", TALK, "text"),
@@ -122,7 +123,6 @@ ARRIVES = [
 REFUSED = [
     *((OLD, f"{kind}-{name}", M, "MEDIA_NEEDS_UPGRADE") for kind in ("flow", "cflow", "conv") for name in "defgi"),
     *((OLD, f"{kind}-{name}", M, "PROVIDER_UNKNOWN") for kind in ("flow", "cflow", "conv") for name in "c"),
-    (NEW, "per-bedrock_tutorial", M, "MEDIA_NEEDS_UPGRADE"),
     (OLD, "flow-b", CASES["video"], "MEDIA_KIND_UNSUPPORTED"),
     (OLD, "flow-a", CASES["ends with assistant"], "ASSISTANT_LAST"),
 ]

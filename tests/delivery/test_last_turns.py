@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.delivery.cases import CASES, turn
+from tests.delivery.cases import CASES, IMAGE, text, turn
 from tests.delivery.simulated_cluster import FLOW_PROMPT, cluster_of
+from tests.oracle import Oracle, Outcome
 
 PREFILL, RESULT_LAST = CASES["ends with assistant"], CASES["tool result last"]
 ASKED = FLOW_PROMPT.replace("${parameters.question}", "What is on the shelf?")
@@ -50,7 +51,17 @@ def test_memory_holds_a_note_and_no_question_of_an_earlier_turn() -> None:
     assert sent.stored == "[tool result]"
 
 
-def test_the_clusters_own_prompt_ends_the_last_text_so_the_assistant_can_not_be_last() -> None:
-    error = cluster_of("3.4.0").send("conv-openai_tutorial", PREFILL.body).error
-    assert error is not None
-    assert [problem.code for problem in error.problems] == ["QUESTION_MISSING"]
+@pytest.mark.parametrize("agent", ["conv-openai_tutorial", "per-openai_tutorial"])
+def test_the_clusters_own_prompt_ends_the_last_text_so_all_turns_are_in_it(agent: str) -> None:
+    *_, asked = received("3.4.0", agent, PREFILL.body)
+    assert asked["role"] == "user"
+    assert "Human:What is on the shelf?\nAssistant:Three books." in asked["content"]
+
+
+@pytest.mark.parametrize("agent", ["conv-openai_tutorial", "per-openai_tutorial"])
+def test_media_are_inside_that_text(agent: str) -> None:
+    body = {"input": [turn("user", text("Look."), IMAGE), turn("assistant", "A dot.")]}
+    sent = cluster_of("3.4.0").send(agent, body)
+    assert sent.rewritten is not None, sent.error
+    assert "HISTORY_IN_QUESTION" in [notice.code for notice in sent.rewritten.plan.notices]
+    assert Oracle(cluster_of("3.4.0")).judge(agent, {}, (), sent).outcome is Outcome.ARRIVED

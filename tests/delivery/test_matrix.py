@@ -33,6 +33,32 @@ def wrong(cells: Iterable[Cell]) -> list[Cell]:
     return [cell for cell in cells if cell.verdict.outcome in (Outcome.LOST, Outcome.BROKEN) or cell.below_floor]
 
 
+@pytest.mark.parametrize(
+    ("version", "agent", "left_out"),
+    [
+        ("3.4.0", "flow-bedrock_tutorial", set()),
+        ("3.4.0", "flow-gemini_text", set()),
+        ("3.4.0", "flow-openai_tutorial", {"video"}),
+        ("3.4.0", "flow-invoke_messages", {"video"}),
+        ("2.19.0", "flow-d", set()),  # its template has no place for media, but its model takes them
+        ("2.19.0", "flow-c", {name for name, case in CASES.items() if "media" in case.needs}),
+    ],
+)
+def test_the_second_figure_leaves_out_what_the_model_can_not_take(version: str, agent: str, left_out: set[str]) -> None:
+    provider = cluster_of(version).profile(agent).provider
+    taken = {name for name, case in CASES.items() if matrix.can_take(provider, matrix.conversation_of(case))}
+    assert set(CASES) - taken == left_out
+
+
+def test_both_figures_are_counted() -> None:
+    few = {name: CASES[name] for name in ("plain text", "text, image", "video")}
+    cells = [*REAL_CELLS("3.4.0", ["flow-openai_tutorial"], few), *REAL_CELLS("2.19.0", ["flow-c"], few)]
+    assert matrix.shares(cells) == {
+        "3.4.0": {"all": 66.7, "takeable": 100.0},
+        "2.19.0": {"all": 33.3, "takeable": 100.0},
+    }
+
+
 def test_at_least_thirty_kinds_of_input() -> None:
     assert len(CASES) >= 30
 

@@ -47,6 +47,27 @@ def test_earlier_turns_are_text_beside_it(cluster: UnseenCluster) -> None:
     assert asked["text"] == "Human:a\nAssistant:b\nHuman:c"
 
 
+def test_an_image_of_an_earlier_turn_is_before_all_texts_too(cluster: UnseenCluster) -> None:
+    first, asked = parts(cluster, [turn("user", text("a"), IMAGE), turn("assistant", "b"), turn("user", "c")])
+    assert first == image("image/png", PNG)
+    assert asked["text"] == "Human:a\nAssistant:b\nHuman:c"
+
+
+def test_images_of_several_turns_keep_their_order() -> None:
+    talk = [turn("user", IMAGE, text("a")), turn("assistant", "b"), turn("user", text("c"), OTHER_IMAGE, text("d"))]
+    found = parts(UnseenCluster(NEW), talk)
+    assert [part["source"]["media_type"] for part in found if part["type"] == "image"] == ["image/png", "image/jpeg"]
+    assert [part["text"] for part in found if part["type"] == "text"] == ["Human:a\nAssistant:b\nHuman:c", "d"]
+
+
+def test_an_image_alone_has_a_neutral_text_beside_it(cluster: UnseenCluster) -> None:
+    sent = cluster.send(AGENT, {"input": [IMAGE]})
+    assert sent.rewritten is not None, sent.error
+    assert sent.rewritten.plan.question == ""
+    assert [notice.code for notice in sent.rewritten.plan.notices] == ["MEDIA_IN_SLOT", "NEUTRAL_TEXT_ADDED"]
+    assert parts(cluster, [IMAGE]) == [image("image/png", PNG), text("(end)")]
+
+
 def test_another_image_follows_where_the_cluster_inserts_json() -> None:
     kinds = [part["type"] for part in parts(UnseenCluster(NEW), [text("a"), IMAGE, text("b"), OTHER_IMAGE, text("c")])]
     assert kinds == ["image", "text", "text", "image", "text"]
@@ -56,11 +77,10 @@ def test_another_image_follows_where_the_cluster_inserts_json() -> None:
     "value",
     [
         "no image",
-        [IMAGE],  # nor any text
         [text("a"), DOCUMENT],
-        [turn("user", text("a"), IMAGE), turn("assistant", "b"), turn("user", "c")],
+        [turn("user", text("a"), DOCUMENT), turn("assistant", "b"), turn("user", text("c"), IMAGE)],
     ],
-    ids=["text", "image alone", "document", "image in an earlier turn"],
+    ids=["text", "document", "image after a document of an earlier turn"],
 )
 def test_what_the_part_can_not_take_is_refused(cluster: UnseenCluster, value: Any) -> None:
     error = cluster.send(AGENT, {"input": value}).error

@@ -55,9 +55,3 @@ def test_react_agents_take_media_in_the_current_turn_together_with_history(agent
     assert sent.rewritten is not None, sent.error
     assert {notice.code for notice in sent.rewritten.plan.notices} == notices
     assert Oracle(cluster()).judge(agent, {}, (), sent).outcome is Outcome.ARRIVED
-
-
-def test_media_in_earlier_turns_can_not_be_in_the_clusters_own_history() -> None:
-    error = cluster().send("chat-vllm", CASES["images in every turn"].body).error
-    assert error is not None
-    assert [problem.code for problem in error.problems] == ["COMBINATION_NOT_DELIVERABLE"]

@@ -24,6 +24,8 @@ from tests.oracle import Oracle, Outcome
 
 OLD, NEW = "2.19.0", "3.4.0"
 SEEN = {"toolResult": {"toolUseId": "t1", "content": [text("seen:"), IMAGE]}}
+# A tool call, and its result with an image.
+SHOWN = [turn("user", "a"), turn("assistant", CALL), turn("user", SEEN)]
 
 
 def upgrade(cluster: SimulatedCluster, agent: str) -> str:
@@ -82,7 +84,6 @@ REFUSED: dict[str, tuple[str, str, Any, list[tuple[str, ...]]]] = {
         [turn("user", "a"), turn("assistant", CALL), turn("user", SEEN, text("c"))],
         [tool("input[1].content[0]", "tool use"), tool("input[2].content[0]", "tool result")],
     ),
-    "a planner and media": (NEW, "per-bedrock_tutorial", [text("a"), IMAGE], [media("input[1]", "image (png)")]),
 }
 
 
@@ -261,10 +262,9 @@ def test_the_command_in_the_advice_does_what_it_says() -> None:
 
 
 def test_a_memory_that_can_not_be_sent() -> None:
-    """This agent's template has no place for turns, so remembered turns could only be text, and an image can't."""
-    poisoned = (("say ${parameters.question}", "no"),)
-    agent = "conversational_flow-converse_content"
-    error = UnseenCluster(OLD).send(agent, {"input": [text("a"), IMAGE]}, poisoned).error
+    """Bedrock takes no blank question, and no conversation that starts with the answer to it."""
+    poisoned = ((" ", "say ${parameters.x}"),)
+    error = cluster_of(OLD).send("conv-a", {"input": "And?"}, poisoned).error
     assert isinstance(error, UndeliverableContent)
     assert error.problems == (
         Problem(
@@ -285,13 +285,12 @@ def test_a_unified_agents_replay_can_not_be_turned_off(agent: str) -> None:
     assert [(problem.code, problem.help) for problem in error.problems] == [("MEMORY_NOT_SAFE", "start a new memory")]
 
 
-def test_a_memory_that_can_not_be_sent_as_a_conversation() -> None:
-    """Bedrock takes no blank question, and no conversation that starts with the answer to it."""
-    error = cluster_of("2.19.0").send("conv-a", {"input": "And?"}, ((" ", "say ${parameters.x}"),)).error
-    assert isinstance(error, UndeliverableContent)
-    assert [(problem.code, problem.place) for problem in error.problems] == [
-        ("MEMORY_NOT_SAFE", "parameters.memory_id")
-    ]
+def test_a_memory_that_the_gateway_can_send_beside_an_image_on_2() -> None:
+    """This agent's template has no place for turns, so they are text around the image."""
+    poisoned = (("say ${parameters.question}", "no"),)
+    cluster, agent = UnseenCluster(OLD), "conversational_flow-converse_content"
+    sent = cluster.send(agent, {"input": [text("a"), IMAGE]}, poisoned)
+    assert Oracle(cluster).judge(agent, {}, poisoned, sent).outcome is Outcome.ARRIVED
 
 
 def test_a_memory_that_the_gateway_can_send_beside_an_image() -> None:
@@ -304,23 +303,21 @@ def test_a_memory_that_the_gateway_can_send_beside_an_image() -> None:
 
 
 def test_a_conversation_without_a_question_for_the_agents_prompt() -> None:
-    """The cluster's own prompt goes on after the question, so only the question's turn can be last."""
-    case = "ends with assistant"
-    error = cluster_of(NEW).send("conv-openai_tutorial", CASES[case].body).error
+    """The cluster's own prompt goes on after the question, and a tool's result with media can't be text in it."""
+    talk = [*SHOWN, turn("assistant", "b")]
+    error = cluster_of(NEW).send("conv-openai_tutorial", {"input": talk}).error
     assert isinstance(error, UndeliverableContent)
-    last = len(CASES[case].input) - 1
     reason = "the agent's own prompt needs a question, and this conversation ends without one"
     help = "end the conversation with a user turn"
-    role = CASES[case].input[last]["role"]
-    assert error.problems == (Problem(f"input[{last}]", reason, "a user turn", role, "QUESTION_MISSING", help),)
+    assert error.problems == (Problem("input[3]", reason, "a user turn", "assistant", "QUESTION_MISSING", help),)
 
 
 @pytest.mark.parametrize(
     ("input", "place"),
     [
         ([turn("system", "Be brief.")], "input[0]"),
-        ([turn("user", "a"), turn("assistant", "b"), turn("system", "Be brief.")], "input[1]"),
-        ([turn("user", "a"), turn("assistant", "b"), turn("user", " ")], "input[1]"),
+        ([*SHOWN, turn("assistant", "b"), turn("system", "Be brief.")], "input[3]"),
+        ([*SHOWN, turn("assistant", "b"), turn("user", " ")], "input[3]"),
     ],
     ids=["system text alone", "system text last", "blank text last"],
 )

@@ -127,7 +127,7 @@ async def test_a_strategy_delivers_once_its_row_is_there(
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        monkeypatch.setattr(search, "STRATEGIES", (*search.STRATEGIES[:-1], module.transcript, search.STRATEGIES[-1]))
+        monkeypatch.setattr(search, "STRATEGIES", (*search.STRATEGIES[:-2], module.transcript, *search.STRATEGIES[-2:]))
     endpoint, url = llm
     async with Simulator("2.19.0") as simulator:
         agent = _agent(simulator.core, f"{url}/model/x/converse", NOTED, {"transcript": ""})

@@ -165,7 +165,7 @@ def failed_remedies(version: str, unseen: bool, step: int) -> tuple[list[tuple[o
 def test_every_remedy_makes_the_input_arrive(version: str, step: int) -> None:
     failed, seen = failed_remedies(version, False, step)
     assert failed == []
-    assert "upgrade" in seen
+    assert version != "2.19.0" or "upgrade" in seen
     assert step > 1 or "end the conversation with a user turn" in seen
 
 

@@ -19,7 +19,6 @@ from gateway.providers.base import MappingOptions
 from gateway.simulator.settings import UNIFIED_API
 from tests.delivery.cases import IMAGE, PNG, VIDEO, media, text, turn
 from tests.delivery.simulated_cluster import LLM_URL, cluster_of
-from tests.delivery.unseen import UnseenCluster
 from tests.oracle import Oracle, Outcome
 from tests.properties.deployment import Deployment
 
@@ -308,12 +307,9 @@ def test_parameters_that_are_refused_and_accepted(
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("followed", ["start a new memory", '"message_history_limit": "0"'])
 def test_a_memory_that_can_not_be_sent_is_left_out(version: str, followed: str) -> None:
-    cluster, agent = UnseenCluster(version), "conversational_flow-converse_content"
+    cluster, agent = cluster_of(version), "conv-a" if version == OLD else "conv-bedrock_messages"
     body: dict[str, Any] = {"input": [text("Which ones?"), IMAGE]}
-    poisoned = (("say ${parameters.nope}", "no"),)
-    if version != OLD:  # there, the gateway sends the remembered turns
-        assert cluster.send(agent, body, poisoned).error is None
-        return
+    poisoned = ((" ", "say ${parameters.nope}"),)  # no conversation starts with the answer to a blank question
     error = cluster.send(agent, body, poisoned).error
     assert error is not None
     (problem,) = error.problems

@@ -20,7 +20,11 @@ TABLES = {
 }
 FORMS = ("base64", "https", "s3", "gs")
 KINDS = ("image", "document", "video", "audio")
-VALUES = {True: "yes", False: "no", "prefill": "only where `allow_prefill` is on"}
+VALUES = {
+    True: "yes",
+    False: "no",
+    "prefill": "with models that are known to continue it; with others where `allow_prefill` is on",
+}
 
 
 def tables(limits: Capabilities) -> str:

@@ -258,6 +258,28 @@ ANTHROPIC_BAD = {
 }
 
 
+SONNET, LATER = "us.anthropic.claude-3-7-sonnet-20250219-v1:0", "us.anthropic.claude-opus-4-6-v1"
+CONVERSE_ENDS = converse(("user", [TEXT]), ("assistant", [TEXT]))
+INVOKE_ENDS = anthropic(("user", [TYPED]), ("assistant", [TYPED]), anthropic_version="bedrock-2023-05-31", max_tokens=9)
+THINKING = {"type": "enabled", "budget_tokens": 1024}
+
+
+@pytest.mark.parametrize(
+    ("url", "body", "thinks"),
+    [
+        (CONVERSE, CONVERSE_ENDS, {"additionalModelRequestFields": {"thinking": THINKING}}),
+        (INVOKE, INVOKE_ENDS, {"thinking": THINKING}),
+    ],
+)
+def test_only_some_models_continue_the_assistant(url: str, body: Any, thinks: dict[str, Any]) -> None:
+    def status(model: str, body: Any) -> int:
+        return post(LlmEndpoints(), url.replace("/m/", f"/{model}/"), body).status
+
+    padded = json.dumps(body).replace("hello", "hello ")
+    assert status(SONNET, body) == 200
+    assert [status(LATER, body), status(SONNET, padded), status(SONNET, {**body, **thinks})] == [400] * 3
+
+
 @pytest.mark.parametrize("body", ANTHROPIC_GOOD)
 def test_anthropic_accepts(body: Any) -> None:
     endpoints = LlmEndpoints()

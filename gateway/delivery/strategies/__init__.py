@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from gateway.delivery.candidate import Strategy
 from gateway.delivery.strategies.messages import messages
+from gateway.delivery.strategies.one_turn import as_one_turn
 from gateway.delivery.strategies.splice import splice
 from gateway.delivery.strategies.text import as_one_text, flattened, text
 
-STRATEGIES: tuple[Strategy, ...] = (messages, text, splice, flattened, as_one_text)
+STRATEGIES: tuple[Strategy, ...] = (messages, text, splice, flattened, as_one_text, as_one_turn)

@@ -40,7 +40,7 @@ from gateway.notices import Notice
 
 def splice(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
     """Cut the turns, or the last turn, to fit the template's text slot."""
-    if not call.raw_parameters or call.legacy_body is None:
+    if not (call.raw_parameters or call.raw_name) or call.legacy_body is None:
         return
     position = call.position(call.legacy_body)
     if position is None:

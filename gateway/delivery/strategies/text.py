@@ -114,15 +114,18 @@ def flat_history(target: TargetTurns, turns: list[Turn]) -> str | None:
 
 
 def as_one_text(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
-    """Deliver a conversation of texts as one text, for an agent without any place for earlier turns."""
-    if len(target.turns) < 2 or target.provider.role_of(target.turns[-1]) != "user":
+    """Deliver a conversation of texts as one text, for an agent without any place for earlier turns.
+
+    One that ends with the assistant too, where the provider takes that: its last words are the end of the text.
+    """
+    if len(target.turns) < 2:
         return
     transcript = flat_history(target, target.turns)
     if transcript is not None:
-        yield from plain(call, transcript.removesuffix("\n"), target.question, (_ONE_TEXT,))
+        yield from plain(call, transcript.removesuffix("\n"), target.question, (ONE_TEXT,))
 
 
-_ONE_TEXT = Notice("HISTORY_IN_QUESTION", "all turns arrive as one text, where the agent's prompt has the question")
+ONE_TEXT = Notice("HISTORY_IN_QUESTION", "all turns arrive as one text, where the agent's prompt has the question")
 
 
 def flat_histories(call: CallModel, history: str) -> Iterator[Parameters]:
@@ -133,10 +136,13 @@ def flat_histories(call: CallModel, history: str) -> Iterator[Parameters]:
     yield {"chat_history": reference, **helpers}
 
 
+NAMES = {"assistant": "Assistant", "user": "Human"}
+"""The names of the roles in a conversation that is written as text."""
+
+
 def chat_history(turns: list[tuple[str, str]]) -> str:
     """Return turns as the text that prompts of conversational agents expect: ``Human:…\\nAssistant:…``."""
-    names = {"assistant": "Assistant", "user": "Human"}
-    return "\n".join(f"{names.get(role, role)}:{text}" for role, text in turns) + "\n"
+    return "\n".join(f"{NAMES.get(role, role)}:{text}" for role, text in turns) + "\n"
 
 
 def texts_of(provider: Provider, turn: Turn) -> list[str] | None:

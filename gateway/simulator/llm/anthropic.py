@@ -43,22 +43,36 @@ _MAX_IMAGE_BYTES = 10 * 1024 * 1024
 VERSION = "bedrock-2023-05-31"
 
 
+_CONTINUES = re.compile(r"claude-3-(haiku|sonnet|opus|5-haiku|5-sonnet|7-sonnet)-")
+"""The models that continue an assistant turn: Claude 3, 3.5 and 3.7."""
+
+
+def check_end(model: str, role: str, text: Any, is_thinking: bool) -> None:
+    """Raise `Refused` if `model` would not take a conversation with this end. text: the last text; None for no text."""
+    if role == "user":
+        return
+    can_continue = _CONTINUES.search(model) and not is_thinking
+    need(can_continue, "This model does not support assistant message prefill. It must end with a user message.")
+    is_trimmed = isinstance(text, str) and text == text.rstrip()
+    need(is_trimmed, "messages: final assistant content cannot end with trailing whitespace")
+
+
 def check(body: Any) -> None:
     """Raise `Refused` for a message request that Anthropic's API would not take."""
     request = an_object(body, "body", {*_FIELDS, "model"}, ("model", "max_tokens", "messages"))
     a_text(request["model"], "model")
-    _check(request, by_url=True)
+    _check(request, request["model"], by_url=True)
 
 
-def check_invoke(body: Any) -> None:
+def check_invoke(body: Any, model: str = "") -> None:
     """Raise `Refused` for a body that InvokeModel would not take for one of Anthropic's models."""
     allowed = {*_FIELDS, "anthropic_version", "anthropic_beta"} - {"stream"}
     request = an_object(body, "body", allowed, ("anthropic_version", "max_tokens", "messages"))
     need(request["anthropic_version"] == VERSION, "anthropic_version: is not supported")
-    _check(request, by_url=False)
+    _check(request, model, by_url=False)
 
 
-def _check(request: dict[str, Any], by_url: bool) -> None:
+def _check(request: dict[str, Any], model: str, by_url: bool) -> None:
     need(isinstance(request["max_tokens"], int), "max_tokens: Input should be a valid integer")
     system = request.get("system")
     for index, part in enumerate([] if system is None or isinstance(system, str) else a_list(system, "system")):
@@ -67,7 +81,7 @@ def _check(request: dict[str, Any], by_url: bool) -> None:
     conversation = _Conversation(by_url)
     for position, message in enumerate(a_list(request["messages"], "messages")):
         conversation.message(message, f"messages.{position}")
-    conversation.end()
+    check_end(model, conversation.role, conversation.last_text, "thinking" in request)
     if conversation.ids:
         need(request.get("tools"), "Requests which include `tool_use` or `tool_result` blocks must define tools.")
 
@@ -81,6 +95,7 @@ class _Conversation:
     def __init__(self, by_url: bool) -> None:
         self.by_url = by_url
         self.role = ""
+        self.last_text: Any = None
         self.ids: set[str] = set()
         self.open: set[str] = set()
 
@@ -98,6 +113,7 @@ class _Conversation:
             _part(part, f"{place}.content.{index}", _BY_ROLE[role], self.by_url)
         self._tools(parts, place, new_turn=role != self.role)
         self.role = role
+        self.last_text = parts[-1].get("text")
 
     def _tools(self, parts: list[Any], place: str, new_turn: bool) -> None:
         results = [part["tool_use_id"] for part in parts if part["type"] == "tool_result"]
@@ -115,9 +131,6 @@ class _Conversation:
         need(not late, f"{place}: other blocks must come before `tool_use`")
         first = next((at for at, kind in enumerate(kinds) if kind != "tool_result"), len(kinds))
         need("tool_result" not in kinds[first:], f"{place}: `tool_result` blocks must come first")
-
-    def end(self) -> None:
-        need(self.role == "user", "This model does not support assistant message prefill.")
 
 
 def _part(part: Any, place: str, kinds: frozenset[str], by_url: bool) -> None:

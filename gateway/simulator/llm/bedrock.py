@@ -34,8 +34,8 @@ _MAX_IMAGES, _MAX_IMAGE_BYTES = 20, int(3.75 * 1024 * 1024)
 _MAX_DOCUMENTS, _MAX_DOCUMENT_BYTES = 5, int(4.5 * 1024 * 1024)
 
 
-def check(body: Any) -> None:
-    """Raise `Refused` for a Converse body that the service would not take."""
+def check(body: Any, model: str = "") -> None:
+    """Raise `Refused` for a Converse body that the service would not take for `model`."""
     request = an_object(body, "body", _FIELDS, ("messages",))
     for position, block in enumerate(request.get("system") or ()):
         kind, text = one_of(block, f"system.{position}", {"text", "guardContent", "cachePoint"})
@@ -43,6 +43,8 @@ def check(body: Any) -> None:
             a_text(text, f"system.{position}.text")
     messages = a_list(request["messages"], "messages")
     _Conversation(messages).check()
+    last, is_thinking = messages[-1], "additionalModelRequestFields" in request
+    anthropic.check_end(model, last["role"], last["content"][-1].get("text"), is_thinking)
     if "toolConfig" in request:
         config = an_object(request["toolConfig"], "toolConfig", {"tools", "toolChoice"}, ("tools",))
         a_list(config["tools"], "toolConfig.tools")
@@ -75,7 +77,6 @@ class _Conversation:
                 self._block(block, f"{place}.content.{index}", role)
             open_calls = self._tools(blocks, role, open_calls, place)
             former = role
-        need(former == "user", "The conversation must end with a user message.")
         need(self.images <= _MAX_IMAGES, f"at most {_MAX_IMAGES} images are allowed")
         need(self.documents <= _MAX_DOCUMENTS, f"at most {_MAX_DOCUMENTS} documents are allowed")
 
@@ -149,13 +150,13 @@ def _matches(pattern: re.Pattern[str], value: Any) -> bool:
     return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
-def check_invoke(body: Any) -> None:
+def check_invoke(body: Any, model: str = "") -> None:
     """Raise `Refused` for an InvokeModel body that is neither Claude's messages nor a text to complete."""
     need(isinstance(body, dict), "body: must be an object")
     if text := _COMPLETED & body.keys():
         a_text(body[min(text)], min(text))
     else:
-        anthropic.check_invoke(body)
+        anthropic.check_invoke(body, model)
 
 
 def answer(text: str) -> dict[str, Any]:

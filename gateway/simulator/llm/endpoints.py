@@ -7,8 +7,9 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from gateway.simulator.llm import anthropic, bedrock, gemini, openai
 from gateway.simulator.llm.checks import Refused
@@ -19,6 +20,7 @@ ANSWER = "This is the simulated model's answer."
 # A planner's model is asked for JSON, so that is what it gets.
 PLAN = json.dumps({"steps": [], "result": ANSWER})
 
+_MODEL = re.compile(r"/models?/([^/:]+(?::\d+)?)[/:]")
 _FAIL = re.compile(r"/(?:fail|status)/(\d{3})(?:/|$)")
 _SLOW = re.compile(r"/slow/(\d+)(?:/|$)")
 _FAIL_WORD = re.compile(r"FAIL(4\d\d|5\d\d)")
@@ -65,20 +67,23 @@ _GEMINI = Provider("gemini", gemini.check, gemini.answer, gemini.tool_call, gemi
 
 def provider_of(path: str, body: Any = None) -> Provider | None:
     """Return the provider whose API `path` is. InvokeModel answers in the shape of the request's `body`."""
+    model = _MODEL.search(path)
+    name = unquote(model[1]) if model else ""
     if path.endswith("/converse"):
-        return _CONVERSE
+        return replace(_CONVERSE, check=partial(bedrock.check, model=name))
     if path.endswith("/chat/completions"):
         return _AZURE if "/openai/deployments/" in path else _OPENAI
     if path.endswith("/v1/messages"):
         return _ANTHROPIC
     if path.endswith(":generateContent"):
-        return _GEMINI
+        return replace(_GEMINI, check=partial(gemini.check, model=name))
     if path.endswith("/invoke"):
 
         def invoke(text: str) -> dict[str, Any]:
             return bedrock.invoke_answer(text, body)
 
-        return Provider("bedrock", bedrock.check_invoke, invoke, anthropic.tool_call, bedrock.error)
+        check = partial(bedrock.check_invoke, model=name)
+        return Provider("bedrock", check, invoke, anthropic.tool_call, bedrock.error)
     return None
 
 

@@ -17,11 +17,12 @@ _FIELDS = frozenset(
     | {"labels", "model"}
 )
 _REFUSED_TYPES = ("image/gif", "image/jpg")
+_CONTINUING = ("gemini-2.0-", "gemini-2.5-")
 _MAX_INLINE = 100 * 1024 * 1024
 
 
-def check(body: Any) -> None:
-    """Raise `Refused` for a generateContent body that the service would not take."""
+def check(body: Any, model: str = "") -> None:
+    """Raise `Refused` for a generateContent body that the service would not take for `model`."""
     request = an_object(body, "body", _FIELDS, ("contents",))
     if "systemInstruction" in request:
         system = an_object(request["systemInstruction"], "systemInstruction", {"role", "parts"}, ("parts",))
@@ -40,7 +41,8 @@ def check(body: Any) -> None:
         if answered or called:
             need(answered == called, f"{place}: function responses must equal the function calls of the turn before")
         called = [part["functionCall"]["name"] for part in parts if "functionCall" in part]
-    need(role == "user", "contents: the last turn must be the user's")
+    can_continue = model.startswith(_CONTINUING) and len(request["contents"]) > 1
+    need(role == "user" or can_continue, "Requests ending with a model turn are not supported.")
 
 
 def _part(part: Any, place: str) -> None:

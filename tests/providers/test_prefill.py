@@ -1,0 +1,103 @@
+"""Which models are known to continue an assistant turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.providers import claude, registry
+
+CLAUDE_3 = (
+    "claude-3-haiku-20240307",
+    "claude-3-5-sonnet-latest",
+    "anthropic.claude-3-opus-20240229-v1:0",
+    "us.anthropic.claude-3-7-sonnet-20250219-v1:0",
+    "arn:aws:bedrock:us-east-1:1:inference-profile/us.anthropic.claude-3-5-haiku-20241022-v1:0",
+)
+OTHERS = (
+    "",
+    "claude-3",
+    "claude-2.1",
+    "anthropic.claude-v2:1",
+    "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+    "anthropic.claude-opus-4-6-v1",
+    "amazon.nova-pro-v1:0",
+    "not-claude-3-7-sonnet-20250219",
+    "claude-3-7-sonnet-20250219/other",
+    "arn:aws:bedrock:us-east-1:1:application-inference-profile/abc",
+)
+THINKING = {"type": "enabled", "budget_tokens": 2000}
+
+
+@pytest.mark.parametrize("model", CLAUDE_3)
+def test_claude_3_does(model: str) -> None:
+    assert claude.continues_assistant(model)
+
+
+@pytest.mark.parametrize("model", OTHERS)
+def test_no_other_model_is_known_to(model: str) -> None:
+    assert not claude.continues_assistant(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "body", "thinks"),
+    [
+        (
+            "bedrock/converse",
+            "https://bedrock.example/model/us.anthropic.claude-3-7-sonnet-20250219-v1%3A0/converse",
+            {"messages": []},
+            {"additionalModelRequestFields": {"thinking": THINKING}},
+        ),
+        (
+            "bedrock-invoke/anthropic",
+            "https://bedrock.example/model/anthropic.claude-3-7-sonnet-20250219-v1:0/invoke",
+            {"messages": []},
+            {"thinking": THINKING},
+        ),
+        (
+            "anthropic/v1/messages",
+            "https://api.example/v1/messages",
+            {"model": "claude-3-7-sonnet-20250219"},
+            {"thinking": THINKING},
+        ),
+    ],
+)
+def test_a_model_that_thinks_first_does_not(name: str, url: str, body: dict[str, Any], thinks: dict[str, Any]) -> None:
+    provider = registry.provider(name)
+    assert provider.continues_assistant(url, body)
+    assert not provider.continues_assistant(url, {**body, **thinks})
+
+
+@pytest.mark.parametrize("name", ["bedrock/converse", "bedrock-invoke/anthropic", "anthropic/v1/messages"])
+def test_without_a_models_id_it_is_not_known(name: str) -> None:
+    assert not registry.provider(name).continues_assistant("https://llm.example/converse", {})
+
+
+@pytest.mark.parametrize(
+    ("model", "continues"),
+    [
+        ("gemini-2.5-flash", True),
+        ("gemini-2.0-flash-001", True),
+        ("gemini-3.6-flash", False),
+        ("gemini-1.5-pro", False),
+        ("gemini-flash-latest", False),
+        ("tunedModels/gemini-2.5-flash", False),
+    ],
+)
+def test_gemini_2_does(model: str, continues: bool) -> None:
+    provider = registry.provider("gemini/v1beta/generatecontent")
+    for call in ("generateContent", "streamGenerateContent?alt=sse"):
+        url = f"https://generativelanguage.googleapis.com/v1beta/models/{model}:{call}"
+        assert provider.continues_assistant(url, {"contents": []}) is continues
+
+
+def test_the_other_providers_need_no_such_model() -> None:
+    names = {provider.name for provider in registry.providers() if provider.capabilities.assistant_last == "prefill"}
+    prefills = {
+        "bedrock/converse",
+        "bedrock-invoke/anthropic",
+        "anthropic/v1/messages",
+        "gemini/v1beta/generatecontent",
+    }
+    assert names == prefills
