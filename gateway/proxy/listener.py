@@ -88,11 +88,15 @@ class DataListener:
         """Wait until no connection is left, at most until `until`.
 
         Connections that are idle, or become so, are closed after `linger` seconds, which begin with the end of the TLS
-        handshake: the head of a response that began before the drain does not announce the end of its connection.
+        handshake: the head of a response that began before the drain does not announce the end of its connection. So
+        are those of clients that have not begun the TLS handshake by then.
         """
         connections = self._data_port.lifecycle.connections
         closes_at: dict[object, float] = {}
+        silent_until = time.monotonic() + linger
         while (connections or self._acceptor.pending) and (now := time.monotonic()) < until and not self._stop_now:
+            if now >= silent_until:
+                self._acceptor.cut_silent()
             for connection in list(connections):
                 if now >= closes_at.setdefault(connection, now + linger) and connection.idle:
                     connection.close()
