@@ -162,22 +162,29 @@ class Gateway:
         return Secret() if self._is_worker else listen.admin_token
 
     async def stop(self) -> None:
-        """Report not ready, accept no more connections, finish running requests up to the deadline, close."""
+        """Report not ready, accept no more connections, finish running requests up to the deadline, close.
+
+        What raises while it is closed does not keep the rest open. The last such error is raised.
+        """
         self._admin_pages.draining = True
         self._data.drain()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stop_early.wait(), self.settings.listen.drain_seconds)
         until = time.monotonic() + self.settings.listen.shutdown_seconds
-        await self._data.stop()
-        await self._finished(until)
-        self._admin_pages.inspector.stop()
-        await self._admin.stop()
+        async with contextlib.AsyncExitStack() as close:  # the last first
+            close.callback(self.log.info, "stopped")
+            close.push_async_callback(self._recording.stop)
+            close.push_async_callback(self._now.close)
+            close.push_async_callback(self._cancel_background)
+            close.push_async_callback(self._admin.stop)
+            close.callback(self._admin_pages.inspector.stop)
+            close.push_async_callback(self._finished, until)
+            close.push_async_callback(self._data.stop)
+
+    async def _cancel_background(self) -> None:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        await self._now.close()
-        await self._recording.stop()
-        self.log.info("stopped")
 
     async def _finished(self, until: float) -> None:
         """Let requests whose clients disconnected finish, until the deadline `until` or `stop_now`."""
@@ -245,9 +252,9 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
             undo.push_async_callback(runtime.close)
             await runtime.start()
             runtime.port.lifecycle.start()
+            undo.callback(runtime.port.lifecycle.stop)
             yield
             await runtime.ended()
-            runtime.port.lifecycle.stop()
 
     app = web.Application()
     Application(runtime.port).add_to(app)
