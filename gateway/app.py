@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 
 from aiohttp import web
 
 from gateway.admin.application import build_application
 from gateway.admin.listener import AdminListener
 from gateway.admin.pages import AdminPages
-from gateway.config.load import ConfigError
+from gateway.config.problems import ConfigError, ConfigProblem, depends_on
 from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
 from gateway.inspector.records import make_redactor
@@ -278,8 +278,37 @@ def build(
     return Gateway(settings, use_case or build_use_case(), log, sinks, is_worker)
 
 
-def check(settings: Settings, log: Logger) -> None:
+def load_checked(load: Callable[[], Settings], log: Logger | None = None, running: Settings | None = None) -> Settings:
+    """Load the settings, and check them with `check` and `check_reload`. Blocks on files.
+
+    log: by default one as the settings say. running: those in effect, if they are to be reloaded.
+
+    Raises:
+        ConfigError: with the problems of all three.
+    """
+    problems: list[ConfigProblem] = []
+    wrong: Collection[str] = ()
+    try:
+        settings = load()
+    except ConfigError as error:
+        if error.readable is None:
+            raise
+        settings, wrong = error.readable, error.wrong
+        problems += error.problems
+    log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
+    checks: list[Callable[[], None]] = [lambda: check(settings, log, wrong)]
+    if running is not None:
+        checks.append(lambda: check_reload(running, settings, wrong))
+    problems += _problems_of(checks)
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return settings
+
+
+def check(settings: Settings, log: Logger, wrong: Collection[str] = ()) -> None:
     """Check the settings against the installed providers, the store of sessions and the named files. Blocks on files.
+
+    wrong: paths of settings that could not be read. What depends on one of them is not checked.
 
     Raises:
         ConfigError: as `Gateway` and `Gateway.start`.
@@ -288,18 +317,30 @@ def check(settings: Settings, log: Logger) -> None:
     from gateway.memory.stores.registry import check_store
     from gateway.policy.policies import check_policies
 
-    problems = [*check_store(settings.memory), *check_sinks(settings.inspector), *check_telemetry(settings)]
-    parts: tuple[Callable[[], object], ...] = (
-        lambda: check_rules(settings),
-        lambda: check_policies(settings),
-        lambda: make_redactor(settings.inspector),
-        lambda: on_data_port(settings.listen.tls, log),
-        lambda: to_cluster(settings.upstream.tls, log),
+    def report(problems: list[ConfigProblem]) -> None:
+        if problems:
+            raise ConfigError(problems)
+
+    parts: tuple[tuple[tuple[str, ...], Callable[[], object]], ...] = (
+        (("memory",), lambda: report(check_store(settings.memory))),
+        (("inspector",), lambda: report(check_sinks(settings.inspector))),
+        (("telemetry", "logs.access", "logs.access_file"), lambda: report(check_telemetry(settings))),
+        (("agents.rules",), lambda: check_rules(settings)),
+        (("policy", "memory"), lambda: check_policies(settings)),
+        (("inspector",), lambda: make_redactor(settings.inspector)),
+        (("listen.tls",), lambda: on_data_port(settings.listen.tls, log)),
+        (("upstream.tls",), lambda: to_cluster(settings.upstream.tls, log)),
     )
-    for check_part in parts:
+    problems = _problems_of(part for paths, part in parts if not depends_on(paths, wrong))
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))  # sessions and budgets may have the same store
+
+
+def _problems_of(checks: Iterable[Callable[[], object]]) -> list[ConfigProblem]:
+    problems: list[ConfigProblem] = []
+    for check_part in checks:
         try:
             check_part()
         except ConfigError as error:
             problems += error.problems
-    if problems:
-        raise ConfigError(list(dict.fromkeys(problems)))  # sessions and budgets may have the same store
+    return problems
