@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 
 from aiohttp import web
 
 from gateway.admin.application import build_application
 from gateway.admin.listener import AdminListener
 from gateway.admin.pages import AdminPages
-from gateway.config.load import ConfigError
+from gateway.config.problems import ConfigError, ConfigProblem, depends_on
 from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
 from gateway.inspector.records import make_redactor
@@ -162,22 +162,29 @@ class Gateway:
         return Secret() if self._is_worker else listen.admin_token
 
     async def stop(self) -> None:
-        """Report not ready, accept no more connections, finish running requests up to the deadline, close."""
+        """Report not ready, accept no more connections, finish running requests up to the deadline, close.
+
+        What raises while it is closed does not keep the rest open. The last such error is raised.
+        """
         self._admin_pages.draining = True
         self._data.drain()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stop_early.wait(), self.settings.listen.drain_seconds)
         until = time.monotonic() + self.settings.listen.shutdown_seconds
-        await self._data.stop()
-        await self._finished(until)
-        self._admin_pages.inspector.stop()
-        await self._admin.stop()
+        async with contextlib.AsyncExitStack() as close:  # the last first
+            close.callback(self.log.info, "stopped")
+            close.push_async_callback(self._recording.stop)
+            close.push_async_callback(self._now.close)
+            close.push_async_callback(self._cancel_background)
+            close.push_async_callback(self._admin.stop)
+            close.callback(self._admin_pages.inspector.stop)
+            close.push_async_callback(self._finished, until)
+            close.push_async_callback(self._data.stop)
+
+    async def _cancel_background(self) -> None:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        await self._now.close()
-        await self._recording.stop()
-        self.log.info("stopped")
 
     async def _finished(self, until: float) -> None:
         """Let requests whose clients disconnected finish, until the deadline `until` or `stop_now`."""
@@ -245,9 +252,9 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
             undo.push_async_callback(runtime.close)
             await runtime.start()
             runtime.port.lifecycle.start()
+            undo.callback(runtime.port.lifecycle.stop)
             yield
             await runtime.ended()
-            runtime.port.lifecycle.stop()
 
     app = web.Application()
     Application(runtime.port).add_to(app)
@@ -271,8 +278,37 @@ def build(
     return Gateway(settings, use_case or build_use_case(), log, sinks, is_worker)
 
 
-def check(settings: Settings, log: Logger) -> None:
+def load_checked(load: Callable[[], Settings], log: Logger | None = None, running: Settings | None = None) -> Settings:
+    """Load the settings, and check them with `check` and `check_reload`. Blocks on files.
+
+    log: by default one as the settings say. running: those in effect, if they are to be reloaded.
+
+    Raises:
+        ConfigError: with the problems of all three.
+    """
+    problems: list[ConfigProblem] = []
+    wrong: Collection[str] = ()
+    try:
+        settings = load()
+    except ConfigError as error:
+        if error.readable is None:
+            raise
+        settings, wrong = error.readable, error.wrong
+        problems += error.problems
+    log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
+    checks: list[Callable[[], None]] = [lambda: check(settings, log, wrong)]
+    if running is not None:
+        checks.append(lambda: check_reload(running, settings, wrong))
+    problems += _problems_of(checks)
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return settings
+
+
+def check(settings: Settings, log: Logger, wrong: Collection[str] = ()) -> None:
     """Check the settings against the installed providers, the store of sessions and the named files. Blocks on files.
+
+    wrong: paths of settings that could not be read. What depends on one of them is not checked.
 
     Raises:
         ConfigError: as `Gateway` and `Gateway.start`.
@@ -281,18 +317,30 @@ def check(settings: Settings, log: Logger) -> None:
     from gateway.memory.stores.registry import check_store
     from gateway.policy.policies import check_policies
 
-    problems = [*check_store(settings.memory), *check_sinks(settings.inspector), *check_telemetry(settings)]
-    parts: tuple[Callable[[], object], ...] = (
-        lambda: check_rules(settings),
-        lambda: check_policies(settings),
-        lambda: make_redactor(settings.inspector),
-        lambda: on_data_port(settings.listen.tls, log),
-        lambda: to_cluster(settings.upstream.tls, log),
+    def report(problems: list[ConfigProblem]) -> None:
+        if problems:
+            raise ConfigError(problems)
+
+    parts: tuple[tuple[tuple[str, ...], Callable[[], object]], ...] = (
+        (("memory",), lambda: report(check_store(settings.memory))),
+        (("inspector",), lambda: report(check_sinks(settings.inspector))),
+        (("telemetry", "logs.access", "logs.access_file"), lambda: report(check_telemetry(settings))),
+        (("agents.rules",), lambda: check_rules(settings)),
+        (("policy", "memory"), lambda: check_policies(settings)),
+        (("inspector",), lambda: make_redactor(settings.inspector)),
+        (("listen.tls",), lambda: on_data_port(settings.listen.tls, log)),
+        (("upstream.tls",), lambda: to_cluster(settings.upstream.tls, log)),
     )
-    for check_part in parts:
+    problems = _problems_of(part for paths, part in parts if not depends_on(paths, wrong))
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))  # sessions and budgets may have the same store
+
+
+def _problems_of(checks: Iterable[Callable[[], object]]) -> list[ConfigProblem]:
+    problems: list[ConfigProblem] = []
+    for check_part in checks:
         try:
             check_part()
         except ConfigError as error:
             problems += error.problems
-    if problems:
-        raise ConfigError(list(dict.fromkeys(problems)))  # sessions and budgets may have the same store
+    return problems

@@ -206,6 +206,7 @@ class SessionBusy(GatewayError):
 
     status = 409
     type = "SessionBusy"
+    help = "Wait for the answer to the other request, then send this one again."
 
 
 class MemoryUnavailable(GatewayError):

@@ -81,7 +81,8 @@ class Forward(msgspec.Struct, frozen=True):
     abandoned: called when `finish` will not be called, or not again: the client has gone, there is no whole response,
         or it is too large to hold or can't be decoded. After a `finish` that returned it does nothing.
     unread: called for a response that is too large to hold or can't be decoded, before that is sent as it came, with
-        `unread_headers` added. A `GatewayError` that it raises is sent as the response.
+        `unread_headers` added. A `GatewayError` that it raises is sent as the response. An error (status 400 or more)
+        is sent as it came without it.
     delivery: how the input is delivered, for logs, traces and the inspector; one object for all requests of a plan.
     render: returns the body of the agent's first LLM call, as JSON text, for the body that is sent; "" if that is not
         known. It may take milliseconds, and is called in another thread.

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.app import Gateway, build, check
+from gateway.app import Gateway, build, load_checked
 from gateway.config.load import ConfigError
 from gateway.config.schema import Settings
 from gateway.observe.logs import Logger, configure
@@ -129,10 +129,8 @@ async def _reload_when(hang_up: asyncio.Event, gateway: Gateway, load: Load, wor
     while await hang_up.wait():
         hang_up.clear()
         try:
-            settings = await asyncio.to_thread(load)
-            log = _log(settings, worker)
-            await asyncio.to_thread(check, settings, log)
-            await gateway.reload(settings, log)
+            settings = await asyncio.to_thread(load_checked, load, gateway.log, gateway.settings)
+            await gateway.reload(settings, _log(settings, worker))
         except ConfigError as exc:
             gateway.log.error("reload failed", problems=[str(problem) for problem in exc.problems])
         except Exception:

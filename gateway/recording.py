@@ -68,10 +68,12 @@ class Recording:
 
     async def stop(self) -> None:
         """Record what is left, and close."""
-        if self.recorder is not None:
-            await self.recorder.stop(_GRACE)
-        if self.store is not None:
-            await asyncio.to_thread(self.store.close)
+        try:
+            if self.recorder is not None:
+                await self.recorder.stop(_GRACE)
+        finally:
+            if self.store is not None:
+                await asyncio.to_thread(self.store.close)
 
     def _read_usage(self, delivery: Delivery, content: bytes, streaming: bool) -> Usage | None:
         return recorded_usage(delivery, content, streaming, self._prices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sized
 from typing import NamedTuple
 
@@ -93,9 +94,10 @@ class Runtime:
             await self.close()
 
     async def close(self) -> None:
-        """Close the connections to the cluster, the store of sessions, and what the policies hold."""
-        if self.memory is not None:
-            await self.memory.close()
-        if self.policy is not None:
-            await self.policy.close()
-        await self.upstream.close()
+        """Close the store of sessions, what the policies hold, and the connections to the cluster; each in any case."""
+        async with contextlib.AsyncExitStack() as close:  # the last first
+            close.push_async_callback(self.upstream.close)
+            if self.policy is not None:
+                close.push_async_callback(self.policy.close)
+            if self.memory is not None:
+                close.push_async_callback(self.memory.close)

@@ -41,11 +41,20 @@ def validate() -> None:
 
 def validate_error(body: Any) -> None:
     """Raise an error if a JSON body does not match the document's schema of errors."""
+    _validate({"$ref": "#/components/schemas/Error"}, body)
+
+
+def validate_answer(id_: str, body: Any) -> None:
+    """Raise an error if the JSON body of an answer with status 200 does not match its schema. id_: the operation's."""
+    answer = operation(id_).definition.raw["responses"]["200"]
+    _validate(answer["content"]["application/json"]["schema"], body)
+
+
+def _validate(schema: Any, body: Any) -> None:
     import jsonschema_rs  # schemathesis' own
 
     components = _schema().raw_schema["components"]
-    schema = {"$ref": "#/components/schemas/Error", "components": components}
-    jsonschema_rs.Draft202012Validator(schema).validate(body)
+    jsonschema_rs.Draft202012Validator({**schema, "components": components}).validate(body)
 
 
 def operation(id_: str) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+from pathlib import Path
 
 from aiohttp import web
 
@@ -30,6 +33,7 @@ class AdminListener:
             max_headers=limits.headers,
             shutdown_timeout=grace,
         )
+        self._file: tuple[Path, os.stat_result] | None = None
         self.port = 0
 
     async def start(self) -> None:
@@ -42,7 +46,9 @@ class AdminListener:
             await self._runner.setup()
             undo.push_async_callback(self._runner.cleanup)
             if self._host.startswith(UNIX):
-                await web.UnixSite(self._runner, self._host.removeprefix(UNIX)).start()
+                path = Path(self._host.removeprefix(UNIX))
+                await web.UnixSite(self._runner, path).start()
+                self._file = path, await asyncio.to_thread(path.stat)
             else:
                 sockets = await bind(self._host, self._port)
                 self.port = sockets[0].getsockname()[1]
@@ -54,5 +60,20 @@ class AdminListener:
         self._log.info("listening", address=f"{self._host}:{self.port}" if self.port else self._host)
 
     async def stop(self) -> None:
-        """Stop listening, let requests in flight finish within the grace period, and close the connections."""
+        """Stop listening, let requests in flight finish within the grace period, and close the connections.
+
+        The file of a Unix socket is removed, unless another process has replaced it.
+        """
+        if self._file is not None:
+            await asyncio.to_thread(_remove, *self._file)
         await self._runner.cleanup()
+
+
+def _remove(path: Path, made: os.stat_result) -> None:
+    """Remove the file of a Unix socket if it is still the one that was made.
+
+    Call it while the socket is open, as no other file can have its inode then.
+    """
+    with contextlib.suppress(OSError):
+        if os.path.samestat(path.stat(), made):
+            path.unlink()

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gateway.admin.application import MEMORY, NotFound, json_page
 from gateway.errors import InvalidInput, MemoryUnavailable, Problem
-from gateway.inspector.queries import read_limit, read_number
+from gateway.inspector.queries import check_names, read_limit, read_number
 from gateway.memory.management import (
     AmbiguousSession,
     OwnerFilter,
@@ -29,6 +29,8 @@ from gateway.memory.reading import read_range
 from gateway.memory.rest_handler import store_errors
 from gateway.memory.store import SessionNotFound, Store, StoreError, UnknownPosition
 from gateway.memory.strands_export import zip_session
+
+_OWNER = ("agent", "tenant", "caller")
 
 
 class MemoryPages:
@@ -51,6 +53,7 @@ class MemoryPages:
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
+        check_names(request.query, (*_OWNER, "after", "limit"))
         after, limit = request.query.get("after", ""), read_limit(request.query)
         with _errors():
             page = await list_sessions(self._store(), _wanted(request), after, limit)
@@ -58,10 +61,12 @@ class MemoryPages:
         return json_page(200, {**document, "next": page.next} if page.next else document)
 
     async def _show(self, request: web.Request) -> web.Response:
+        check_names(request.query, _OWNER)
         return json_page(200, session_as_json(await self._session(request)))
 
     async def _messages(self, request: web.Request) -> web.Response:
         """Answer with the messages from seq `start` on, up to 16 MiB, and the `next` start if there are more."""
+        check_names(request.query, (*_OWNER, "start", "limit"))
         start, limit = read_number(request.query, "start") or 0, read_limit(request.query)
         session = await self._session(request)
         following = min(start + limit, session.messages)
@@ -73,6 +78,7 @@ class MemoryPages:
         return json_page(200, {"messages": [stored_as_json(stored) for stored in found], **more})
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
+        check_names(request.query, (*_OWNER, "format"))
         kind = request.query.get("format", "jsonl")
         if kind not in ("jsonl", "strands"):
             problem = Problem("format", "there is no such format", "jsonl or strands", kind[:100])
@@ -87,12 +93,14 @@ class MemoryPages:
             return await _stream(request, pieces, headers)
 
     async def _delete(self, request: web.Request) -> web.Response:
+        check_names(request.query, _OWNER)
         session = await self._session(request)
         with _errors():
             await self._store().delete(session.key)
         return json_page(200, {"status": "deleted"})
 
     async def _pin(self, request: web.Request) -> web.Response:
+        check_names(request.query, _OWNER)
         session = await self._session(request)
         with _errors():
             session = await self._store().pin(session.key, request.method == "PUT")
@@ -130,8 +138,7 @@ def _errors() -> Iterator[None]:
 
 
 def _wanted(request: web.Request) -> OwnerFilter:
-    query = request.query
-    return OwnerFilter(query.get("agent"), query.get("tenant"), query.get("caller"))
+    return OwnerFilter(*(request.query.get(name) for name in _OWNER))
 
 
 def _download(content_type: str, name: str) -> dict[str, str]:

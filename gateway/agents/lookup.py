@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from gateway.agents.errors import lookup_error
+from gateway.errors import UpstreamTimeout, UpstreamUnavailable
 
 AUTH_HEADERS = frozenset(
     {
@@ -69,6 +70,19 @@ def document_path(kind: str, id_: str, rest: str = "") -> str:
     return f"/_plugins/_ml/{kind}/{quoted.replace('.', '%2E') if quoted in ('.', '..') else quoted}{rest}"
 
 
+async def get_json(lookup: Lookup, path: str, headers: Mapping[str, str]) -> tuple[int, Any]:
+    """Read `path` as `lookup` does. If that fails, the error says that nothing was sent to the agent.
+
+    Raises:
+        gateway.errors.UpstreamUnavailable, gateway.errors.UpstreamTimeout: the cluster did not respond.
+    """
+    try:
+        return await lookup.get_json(path, headers)
+    except (UpstreamUnavailable, UpstreamTimeout) as exc:
+        what = f"Nothing was sent to the agent: the gateway was reading {path.partition('?')[0]}."
+        raise type(exc)(exc.reason, exc.problems, f"{what} {exc.hint}".rstrip(), exc.repeats) from exc
+
+
 async def get_document(
     lookup: Lookup, kind: str, id_: str, headers: Mapping[str, str], rest: str = ""
 ) -> dict[str, Any]:
@@ -76,8 +90,9 @@ async def get_document(
 
     Raises:
         FailedLookup: the subclass in `gateway.agents.errors` for the cluster's response.
+        gateway.errors.UpstreamUnavailable, gateway.errors.UpstreamTimeout: see `get_json`.
     """
-    status, body = await lookup.get_json(document_path(kind, id_, rest), headers)
+    status, body = await get_json(lookup, document_path(kind, id_, rest), headers)
     if status == 200 and isinstance(body, dict):
         return body
     raise lookup_error(kind, id_, status, body)

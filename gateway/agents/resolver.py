@@ -11,7 +11,7 @@ from gateway.agents.cache import SharedCache
 from gateway.agents.cluster import read_unified_api, read_version
 from gateway.agents.documents import Document, read_profile
 from gateway.agents.errors import FailedLookup, LookupFailed, lookup_error
-from gateway.agents.lookup import Credentials, Lookup, get_document
+from gateway.agents.lookup import Credentials, Lookup, get_document, get_json
 from gateway.agents.reader import SETTINGS_PATH, AgentDocuments, Batch, Found, may_have_unified_api, read_agents
 from gateway.agents.rules import Rule
 from gateway.errors import Problem
@@ -192,11 +192,11 @@ class Resolver:
         version = await self._version(headers)
         if not may_have_unified_api(version):
             return Cluster(version, unified_api=False)
-        status, settings = await self._lookup.get_json(SETTINGS_PATH, headers)
+        status, settings = await get_json(self._lookup, SETTINGS_PATH, headers)
         return Cluster(version, read_unified_api(settings) if status == 200 else None)
 
     async def _version(self, headers: Mapping[str, str]) -> tuple[int, ...]:
-        status, root = await self._lookup.get_json("/", headers)
+        status, root = await get_json(self._lookup, "/", headers)
         version = read_version(root) if status == 200 else None
         if version is not None:
             return version

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from gateway.app import check
+from gateway.app import load_checked
 from gateway.cli.command import FILE, Command
 from gateway.config.describe import effective
 from gateway.config.load import ConfigError, load
 from gateway.memory.stores.registry import describe_store
-from gateway.observe.logs import configure
 
 _EXAMPLES = """\
 mlc-gateway check-config -c config/gateway.yaml
@@ -29,8 +28,7 @@ def command(config: Path | None) -> int:
     If something is wrong, print every problem on standard error.
     """
     try:
-        settings = load(config)
-        check(settings, configure(settings.logs.level, settings.logs.format))
+        settings = load_checked(lambda: load(config))
     except ConfigError as error:
         return report(error)
     sys.stdout.write(effective(settings))

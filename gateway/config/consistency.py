@@ -8,7 +8,7 @@ from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from gateway.config.policy_check import check_budget_store, check_budgets, check_guardrails
-from gateway.config.problems import ConfigProblem
+from gateway.config.problems import ConfigProblem, depends_on
 from gateway.config.schema import (
     Account,
     Agents,
@@ -57,14 +57,8 @@ def check(settings: Settings, url_given: bool, wrong: Collection[str] = ()) -> l
         (("policy.budgets", "policy.budget_store", "listen.workers"), check_budget_store(settings)),
         (("policy.guardrails",), check_guardrails(settings.policy.guardrails)),
     )
-    readable = (found for paths, found in checks if not any(_overlap(one, path) for one in wrong for path in paths))
+    readable = (found for paths, found in checks if not depends_on(paths, wrong))
     return [problem for found in readable for problem in found]
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Return True if the two paths name the same setting, or one a part of the other."""
-    shorter, longer = sorted((one, other), key=len)
-    return longer.startswith(shorter) and longer[len(shorter) : len(shorter) + 1] in ("", ".", "[")
 
 
 def _check_addresses(upstream: Upstream) -> Iterator[ConfigProblem]:

@@ -49,7 +49,7 @@ def load(
     "" for all.
 
     Raises:
-        ConfigError: with every unknown key and bad value.
+        ConfigError: with every unknown key and bad value, and the settings that could be read.
     """
     environ = os.environ if environ is None else environ
     problems: list[ConfigProblem] = []
@@ -62,7 +62,7 @@ def load(
     wrong = [*(problem.path for problem in problems), *reader.unread]
     problems += check(settings, url_given="url" in data.get("upstream", {}), wrong=wrong)
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(problems, settings, wrong)
     return settings
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gateway.config.schema import Settings
 
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
 
@@ -35,11 +39,29 @@ class ConfigProblem:
 
 
 class ConfigError(Exception):
-    """The settings can't be used. problems: everything that is wrong with them."""
+    """The settings can't be used.
 
-    def __init__(self, problems: list[ConfigProblem]) -> None:
+    problems: everything that is wrong with them. readable: the settings with defaults in place of `wrong`, the paths of
+    those that could not be read; None if there are none.
+    """
+
+    def __init__(
+        self, problems: list[ConfigProblem], readable: Settings | None = None, wrong: Collection[str] = ()
+    ) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
+        self.readable = readable
+        self.wrong = wrong
+
+
+def depends_on(paths: Iterable[str], wrong: Collection[str]) -> bool:
+    """Return True if one of the settings `paths` is in `wrong`, or is a part of one there, or has a part there."""
+    return any(_overlap(path, other) for path in paths for other in wrong)
+
+
+def _overlap(one: str, other: str) -> bool:
+    shorter, longer = sorted((one, other), key=len)
+    return longer.startswith(shorter) and longer[len(shorter) : len(shorter) + 1] in ("", ".", "[")
 
 
 def shown(value: Any) -> str:

@@ -53,12 +53,14 @@ def plan(
     without_memory = replace(search, remembered=())
     try:
         found = search.first_proved(agent_input) or _with_medium_in_slot(search, agent_input)
-    except UndeliverableContent:
+    except UndeliverableContent as error:
         if fault := refusal.agent_fault(without_memory):
-            raise UndeliverableContent.of(fault) from None
+            others = error.problems if provider.name else ()  # that no provider is known follows from the fault
+            raise UndeliverableContent.of(list(dict.fromkeys([*fault, *others]))) from None
         if remembered and without_memory.delivers(agent_input):
             raise UndeliverableContent.of([refusal.memory_not_safe(profile)]) from None
-        raise
+        problems = refusal.without_useless_prefill(without_memory, agent_input, error.problems)
+        raise UndeliverableContent.of(problems) from None
     if found is not None:
         return found
     if remembered and without_memory.first_proved(agent_input) is not None:

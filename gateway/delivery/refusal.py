@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.mlcommons.rendering import first_llm
+from gateway.providers.conversation import ALLOW_PREFILL
 from gateway.unified.model import (
     AgentInput,
     ContentBlock,
@@ -27,6 +28,8 @@ from gateway.unified.model import (
 )
 from gateway.unified.roles import meaning_of
 
+UPGRADE = "upgrade the agent with"
+"""How the help begins that names an upgrade which lets the input through."""
 _ASK = Text("x", "input")
 _SEE = "see docs/reference/limitations.md"
 _EXPECTED = {"HISTORY_NEEDS_UPGRADE": "one user turn", "SYSTEM_NEEDS_SLOT": "user and assistant turns"}
@@ -72,6 +75,22 @@ def problems(search: Search, agent_input: AgentInput) -> list[Problem]:
         expected = _EXPECTED.get(part.code, "text")
         found += [Problem(place, part.reason, expected, received, part.code, help) for place, received in part.places]
     return [*found, missing] if missing and not all_after_upgrade else found
+
+
+def without_useless_prefill(search: Search, agent_input: AgentInput, problems: Sequence[Problem]) -> list[Problem]:
+    """Return `problems` without the advice to let the model continue assistant turns, if that would not help.
+
+    It does not help an agent whose own prompt needs a question.
+    """
+    advised = [problem for problem in problems if ALLOW_PREFILL in problem.help]
+    if not advised:
+        return list(problems)
+    if len(problems) > 1:  # the other parts are at fault, too: try the turns without them
+        agent_input = _conversation(agent_input, [replace(m, content=(_ASK,)) for m in agent_input.messages])
+    allowing = replace(search, options=replace(search.options, allow_prefill=True))
+    if allowing.delivers(agent_input):
+        return list(problems)
+    return [replace(problem, help=problem.help.replace(f", or {ALLOW_PREFILL}", "")) for problem in problems]
 
 
 def agent_fault(search: Search) -> list[Problem]:
@@ -263,7 +282,7 @@ class Upgrade:
             return f"no upgrade of {connector} would let this input through; {otherwise}"
         part = _SENT[change.form]
         return (
-            f"upgrade the agent with `{command(self._search.profile.id)}`: it changes {connector} so that the gateway "
+            f"{UPGRADE} `{command(self._search.profile.id)}`: it changes {connector} so that the gateway "
             f"can send {part} in the parameter {change.slot}; requests without this parameter are not affected; "
             "see docs/operate/migration.md"
         )

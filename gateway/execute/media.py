@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from gateway.delivery.refusal import UPGRADE
 from gateway.errors import Problem, UndeliverableContent
 from gateway.notices import Notice
 from gateway.observe.logs import Logger, step
@@ -40,28 +41,37 @@ class Inliner:
     ) -> tuple[AgentInput, tuple[Notice, ...]]:
         """Return `agent_input` with the media fetched that `provider` accepts only inline, and a notice for each.
 
-        Nothing is fetched for an input that can't be delivered anyway: it is tried with small samples first, and
-        returned unchanged if it would be refused. check: raises UndeliverableContent for such an input. describes:
-        what can't be delivered is described instead.
+        Nothing is fetched for an input that can't be delivered anyway: it is tried with small samples first. check:
+        raises UndeliverableContent for such an input. describes: what can't be delivered is described instead; the
+        input is returned unchanged.
 
         Raises:
-            UndeliverableContent: a medium can't be fetched, or fetching is off.
+            UndeliverableContent: a medium can't be fetched, or fetching is off; or the input can't be delivered with
+                the media inline either. Then its problems are those of both.
         """
-        blocks = _media_by_url(agent_input) if provider else []
+        blocks = [block for block in _media(agent_input) if isinstance(block.source, Url)] if provider else []
         problems: Sequence[Problem] = ()
         small = request.is_small
         if blocks and provider:
             problems = await run_here_if(small, _find_problems, registry.provider(provider), agent_input, self._options)
-        places = {problem.place for problem in problems}
-        blocks = [block for block in blocks if block.at in places]
-        if not blocks:
+        blocks = [block for block in blocks if any(block.at == problem.place for problem in problems)]
+        if not blocks or not provider:
             return agent_input, ()
         new_token = request.extracted.new_token
+        sample = _with_bytes(agent_input, blocks, [_SAMPLE] * len(blocks), new_token)
         try:
-            await run_here_if(small, check, _with_bytes(agent_input, blocks, [_SAMPLE] * len(blocks), new_token))
-        except UndeliverableContent:
-            return agent_input, ()
-        if self._fetch is not None:
+            await run_here_if(small, check, sample)
+        except UndeliverableContent as error:
+            of_sample = await run_here_if(small, _find_problems, registry.provider(provider), sample, self._options)
+            takes_inline = not any(block.at == problem.place for block in blocks for problem in of_sample)
+            if describes or not takes_inline:
+                return agent_input, ()
+            raise UndeliverableContent.of(self._both(problems, blocks, error.problems)) from None
+        fetchable = [block for block in blocks if _is_fetchable(block)]
+        if not describes and (self._fetch is None or len(fetchable) < len(blocks)):
+            raise UndeliverableContent.of(self._with_fetch(problems, blocks))
+        blocks = fetchable
+        if self._fetch is not None and blocks:
             texts = await self._fetch(blocks)
             step(
                 self._log,
@@ -70,14 +80,32 @@ class Inliner:
                 base64_bytes=sum(map(len, texts)),
             )
             return _with_bytes(agent_input, blocks, texts, new_token), tuple(map(_notice, blocks))
-        if describes:
-            return agent_input, ()
-        with_help = [replace(problem, help=f"{problem.help.rstrip('.')}, {_ALLOW}.") for problem in problems]
-        raise UndeliverableContent.of(with_help)
+        return agent_input, ()
+
+    def _with_fetch(self, problems: Sequence[Problem], blocks: Sequence[Media]) -> list[Problem]:
+        """Return the `problems` that fetching the `blocks` does not solve; those that it would solve say so."""
+        fetchable = {block.at for block in blocks if _is_fetchable(block)}
+        if self._fetch is not None:
+            return [problem for problem in problems if problem.place not in fetchable]
+        return [
+            replace(one, help=f"{one.help.rstrip('.')}, {_ALLOW}.") if one.place in fetchable else one
+            for one in problems
+        ]
+
+    def _both(self, problems: Sequence[Problem], blocks: Sequence[Media], inline: Sequence[Problem]) -> list[Problem]:
+        """Return the problems of an input that can't be delivered as it is, nor with its media inline.
+
+        problems: of the input as it is. inline: with the `blocks` inline. Where no upgrade lets a medium through, it
+        makes no difference how the medium is sent.
+        """
+        hopeless = {problem.place for problem in inline if UPGRADE not in problem.help}
+        places = {block.at for block in blocks} - hopeless
+        by_url = [problem for problem in self._with_fetch(problems, blocks) if problem.place in places]
+        return [*by_url, *inline]
 
 
-def _media_by_url(agent_input: AgentInput) -> list[Media]:
-    return [block for block in _media(agent_input) if isinstance(block.source, Url) and block.source.scheme in _SCHEMES]
+def _is_fetchable(block: Media) -> bool:
+    return isinstance(block.source, Url) and block.source.scheme in _SCHEMES
 
 
 def _find_problems(provider: Provider, agent_input: AgentInput, options: MappingOptions) -> Sequence[Problem]:

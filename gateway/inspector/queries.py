@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from multidict import MultiMapping
@@ -40,6 +40,22 @@ def read_filter(query: MultiMapping[str], others: tuple[str, ...] = ()) -> Filte
     if problems:
         raise InvalidInput.of(problems)
     return msgspec.convert(found, Filter)
+
+
+def check_names(query: MultiMapping[str], names: Sequence[str]) -> None:
+    """Check that a query has none but these names, each at most once.
+
+    Raises:
+        InvalidInput: with a problem for each other name, and each that is given twice.
+    """
+    problems = []
+    for name in dict.fromkeys(query):
+        if name not in names:
+            problems.append(Problem(name[:100], "there is no such parameter here", ", ".join(names)))
+        elif len(query.getall(name)) > 1:
+            problems.append(Problem(name, "this parameter is given more than once"))
+    if problems:
+        raise InvalidInput.of(problems)
 
 
 def read_number(query: Mapping[str, str], name: str) -> int | None:

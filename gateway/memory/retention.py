@@ -8,24 +8,31 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from gateway.config.memory import Retention
+from gateway.memory.busy import BusySessions
 from gateway.memory.model import Owner, Session
 from gateway.memory.store import Store, StoreError
 from gateway.observe.logs import Logger
 
 
-async def delete_expired(store: Store, limits: Retention, now: float) -> int:
+async def delete_expired(store: Store, limits: Retention, now: float, busy: BusySessions) -> int:
     """Delete what `limits` does not keep, at the time `now`. Return how many sessions were deleted.
 
-    A session that was used meanwhile is kept. Pinned sessions are kept, and do not count.
+    A session that was used meanwhile is kept, and one that a request of this process uses. Requests of other processes
+    are not known: their sessions are deleted. Pinned sessions are kept, and do not count.
 
     Raises:
         StoreError: from the store. Some sessions may be deleted by then.
     """
     deleted = 0
     for session in await _expired(store, limits, now):
-        current = await store.session(session.key)
-        if current is not None and current.updated == session.updated and not current.pinned:
-            deleted += await store.delete(session.key)
+        if not await busy.enter(session.key, 0.0):
+            continue
+        try:
+            current = await store.session(session.key)
+            if current is not None and current.updated == session.updated and not current.pinned:
+                deleted += await store.delete(session.key)
+        finally:
+            busy.release(session.key)
     return deleted
 
 
@@ -54,6 +61,7 @@ async def run_retention(
     store: Store,
     limits: Retention,
     log: Logger,
+    busy: BusySessions,
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
@@ -63,7 +71,7 @@ async def run_retention(
     """
     while limits.seconds or limits.sessions:
         try:
-            deleted = await delete_expired(store, limits, clock())
+            deleted = await delete_expired(store, limits, clock(), busy)
         except StoreError as error:
             log.warning("sessions not deleted", reason=str(error))
         except Exception:

@@ -171,7 +171,7 @@ class Sessions:
         """Begin to delete expired sessions, if the settings say which."""
         limits = self.settings.retention
         if limits.seconds or limits.sessions:
-            self._retention = asyncio.create_task(run_retention(self._store, limits, self._log, self.clock))
+            self._retention = asyncio.create_task(run_retention(self._store, limits, self._log, self.busy, self.clock))
 
     def stop(self) -> None:
         """Delete no more expired sessions: other settings say which, or nobody is left to be served."""

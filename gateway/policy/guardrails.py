@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -42,8 +43,9 @@ class Guardrails:
 
     async def close(self) -> None:
         """Release what the hooks hold."""
-        for _, hook in self._hooks:
-            await hook.close()
+        async with contextlib.AsyncExitStack() as close:
+            for _, hook in self._hooks:
+                close.push_async_callback(hook.close)
 
 
 class AgentGuardrails:

@@ -79,8 +79,10 @@ class OpenPolicies:
 
     async def close(self) -> None:
         """See `PolicyKeeper`."""
-        if self.policies is not None:
-            await self.policies.close()
-        if self._shared is not None:
-            shared, self._shared = self._shared, None
-            await shared.release()
+        try:
+            if self.policies is not None:
+                await self.policies.close()
+        finally:
+            if self._shared is not None:
+                shared, self._shared = self._shared, None
+                await shared.release()

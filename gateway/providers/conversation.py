@@ -197,7 +197,7 @@ def _hoist(turns: list[Turn], findings: Findings) -> tuple[list[str], list[Turn]
     return system, others
 
 
-_ALLOW_PREFILL = "if the model continues assistant turns, set `agents.allow_prefill: true` in the gateway's settings"
+ALLOW_PREFILL = "if the model continues assistant turns, set `agents.allow_prefill: true` in the gateway's settings"
 
 
 def _check_ends(turns: list[Turn], options: MappingOptions, limits: Capabilities, findings: Findings) -> None:
@@ -223,7 +223,7 @@ def _check_ends(turns: list[Turn], options: MappingOptions, limits: Capabilities
         )
     allowed = limits.assistant_last == "yes" or (limits.assistant_last == "prefill" and options.allow_prefill)
     if last.role == "assistant" and not allowed:
-        prefill = f", or {_ALLOW_PREFILL}" if limits.assistant_last == "prefill" else ""
+        prefill = f", or {ALLOW_PREFILL}" if limits.assistant_last == "prefill" else ""
         findings.refuse(
             "ASSISTANT_LAST",
             last.at,

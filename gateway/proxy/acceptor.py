@@ -15,6 +15,8 @@ BACKLOG = 1024
 _MOST_AT_ONCE = 128
 _PAUSE = 1.0
 """Seconds until connections are accepted again after the process or the system had no descriptor or memory for one."""
+_SILENCE = 60.0
+"""Seconds that a client has to begin its TLS handshake, and again as many to complete it (asyncio's default)."""
 
 UNIX = "unix:"
 
@@ -75,6 +77,7 @@ class Acceptor:
         self._tls = tls
         self._servers: list[asyncio.Server] = []
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._silent: set[asyncio.Task[None]] = set()  # those of `_handshakes` whose client has sent nothing
         self._local = sockets[0].family == socket.AF_UNIX
         self.port: int = 0 if self._local else sockets[0].getsockname()[1]
 
@@ -141,8 +144,32 @@ class Acceptor:
 
     async def _connect(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):  # a failed handshake concerns only its client
+            if self._tls is not None:
+                await self._handshake_begun(connection)
             loop = asyncio.get_running_loop()
             await loop.connect_accepted_socket(self._factory, connection, ssl=self._tls)
+
+    async def _handshake_begun(self, connection: socket.socket) -> None:
+        """Wait until the client has sent something: in TLS, the client begins. Close the connection if it does not.
+
+        Raises:
+            TimeoutError: nothing was received in time.
+        """
+        loop, received = asyncio.get_running_loop(), asyncio.Event()
+        task = asyncio.current_task()
+        assert task is not None
+        self._silent.add(task)
+        loop.add_reader(connection, received.set)
+        try:
+            async with asyncio.timeout(_SILENCE):
+                await received.wait()
+        except BaseException:
+            loop.remove_reader(connection)
+            connection.close()
+            raise
+        finally:
+            self._silent.discard(task)
+        loop.remove_reader(connection)
 
     async def close(self) -> None:
         """Accept the connections that are queued already, and no others. Handshakes continue; see `pending`.
@@ -159,6 +186,11 @@ class Acceptor:
             one.close()
         if self._tls is None and self._handshakes:
             await asyncio.wait(self._handshakes)
+
+    def cut_silent(self) -> None:
+        """Cut the connections whose client has not begun the TLS handshake."""
+        for task in self._silent:
+            task.cancel()
 
     def cut_handshakes(self) -> None:
         """Cut the connections whose handshake is not complete."""

@@ -207,13 +207,17 @@ class Admission:
     def _refusal(self, kind: type[TooManyRequests] | type[Overloaded]) -> GatewayError:
         if kind is TooManyRequests:
             error: GatewayError = TooManyRequests(
-                f"This client already has {self._per_client} running requests, which is its limit "
+                f"This client already has {_requests(self._per_client)}, which is its limit "
                 "(setting admission.per_client). Try again later."
             )
         else:
             error = Overloaded(
-                f"The gateway already has {self._total} running requests, which is its limit "
+                f"The gateway already has {_requests(self._total)}, which is its limit "
                 "(setting admission.total). Try again later."
             )
         error.retry_after = self._settings.retry_after
         return error
+
+
+def _requests(count: int) -> str:
+    return "1 running request" if count == 1 else f"{count} running requests"

@@ -157,7 +157,7 @@ class _Output:
             BodyTooLarge: the content exceeds the limit.
         """
         if self._buffer.tell() + len(piece) > self._limit:
-            raise too_large(self._limit, f"more than {self._limit} bytes once decompressed")
+            raise too_large(self._limit, f"more than {self._limit} bytes once decompressed", "decompressed")
         self._buffer.write(piece)
 
     def room(self) -> int:
@@ -188,9 +188,10 @@ def _inflate(body: bytes, position: int, window: int, out: _Output) -> int:
     return position - len(inflater.unused_data)
 
 
-def too_large(limit: int, came: str) -> BodyTooLarge:
-    """Return the error for a body over the limit. came: its size, as text."""
-    place = Problem("", "the body is too large", expected=f"at most {limit} bytes", received=came)
+def too_large(limit: int, came: str, setting: str = "body") -> BodyTooLarge:
+    """Return the error for a body over `limits.{setting}`. came: its size, as text."""
+    help = f"Send less, or raise the gateway's setting limits.{setting}."
+    place = Problem("", "the body is too large", f"at most {limit} bytes", came, help=help)
     return BodyTooLarge(f"The request's body is too large: {came}, at most {limit} are allowed.", [place])
 
 

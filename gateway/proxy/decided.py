@@ -158,7 +158,10 @@ class DecidedExchange(Exchange):
             self.run_task(self._finish_held(finish, head, piece))
         else:
             try:
-                self._leave_unread()
+                if head.status >= 400:
+                    self._give_up()
+                else:
+                    self._leave_unread()
             except GatewayError as exc:
                 self.refuse(exc)
                 return
@@ -187,7 +190,7 @@ class DecidedExchange(Exchange):
         super().on_head(head_with_length(head, len(body), changed), body, True)
 
     def _leave_unread(self) -> None:
-        """Prepare to send a response as it came, because the use case can't read it.
+        """Prepare to send a response of success as it came, because the use case can't read it.
 
         Raises:
             GatewayError: it must not be sent.

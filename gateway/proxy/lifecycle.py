@@ -81,8 +81,29 @@ class Lifecycle:
         self.stop()
 
     def stop(self) -> None:
-        """Cut the connections that are left."""
+        """Cut the connections that are left. A fault of one is reported to the loop, and the others are cut."""
         self._timer.stop()
         self._poller.stop()
         for connection in list(self.connections):
-            connection.cut_off()
+            _cut(connection)
+
+
+def close_idle(connection: OpenConnection) -> None:
+    """Close a connection. If that fails, report the fault to the loop and cut the connection."""
+    try:
+        connection.close()
+    except Exception as exc:
+        _report(exc)
+        _cut(connection)
+
+
+def _cut(connection: OpenConnection) -> None:
+    try:
+        connection.cut_off()
+    except Exception as exc:
+        _report(exc)
+
+
+def _report(exc: Exception) -> None:
+    context = {"message": "a connection could not be closed", "exception": exc}
+    asyncio.get_running_loop().call_exception_handler(context)

@@ -10,6 +10,7 @@ from gateway.observe.logs import Logger
 from gateway.proxy.acceptor import Acceptor, bind
 from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.data_port import DataPort
+from gateway.proxy.lifecycle import close_idle
 
 _LAST_CALL = 0.25
 """Seconds that idle connections stay open when the port stops: a request on its way on one is still served."""
@@ -78,22 +79,28 @@ class DataListener:
         linger: seconds that idle connections stay open, so that a request on its way on one is still served.
         """
         self.drain()
-        await self._acceptor.close()
-        await self._empty(linger, time.monotonic() + self.grace)
-        self._acceptor.cut_handshakes()
-        self._data_port.lifecycle.stop()
-        await asyncio.sleep(0)
+        try:
+            await self._acceptor.close()
+            await self._empty(linger, time.monotonic() + self.grace)
+        finally:
+            self._acceptor.cut_handshakes()
+            self._data_port.lifecycle.stop()
+            await asyncio.sleep(0)
 
     async def _empty(self, linger: float, until: float) -> None:
         """Wait until no connection is left, at most until `until`.
 
         Connections that are idle, or become so, are closed after `linger` seconds, which begin with the end of the TLS
-        handshake: the head of a response that began before the drain does not announce the end of its connection.
+        handshake: the head of a response that began before the drain does not announce the end of its connection. So
+        are those of clients that have not begun the TLS handshake by then.
         """
         connections = self._data_port.lifecycle.connections
         closes_at: dict[object, float] = {}
+        silent_until = time.monotonic() + linger
         while (connections or self._acceptor.pending) and (now := time.monotonic()) < until and not self._stop_now:
+            if now >= silent_until:
+                self._acceptor.cut_silent()
             for connection in list(connections):
                 if now >= closes_at.setdefault(connection, now + linger) and connection.idle:
-                    connection.close()
+                    close_idle(connection)
             await asyncio.sleep(0.005)

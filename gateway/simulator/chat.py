@@ -27,12 +27,14 @@ def run_conversational(core: RunningCluster, agent: Mapping[str, Any], given: Pa
     if interface is not None:
         interface.configure(parameters)
     provider = provider_of(agent)
-    if agent.get("memory") is None:
+    has_memory = agent.get("memory") is not None
+    if not has_memory and not core.modern:
         raise null_pointer(
             'Cannot invoke "org.opensearch.ml.common.agent.MLMemorySpec.getType()" because the return value of '
             '"org.opensearch.ml.common.agent.MLAgent.getMemory()" is null'
         )
-    _recall(core, parameters, interface, provider, running)
+    if has_memory:
+        _recall(core, parameters, interface, provider, running)
     specs = tools.selected(agent, parameters)
     if interface is None and not specs and not parameters.get("mcp_connectors"):
         raise _without_tools(core, specs is None, parameters)
@@ -222,10 +224,11 @@ class _Loop:
         return self._tensors({"response": answer, "additional_info": self.additional_info})
 
     def _tensors(self, data: dict[str, Any]) -> list[Tensor]:
-        ids: list[Tensor] = [{"name": "memory_id", "result": self.memory_id}]
+        ids: dict[str, str | None] = {"memory_id": self.memory_id}
         if not self.unified:
-            ids.append({"name": "parent_interaction_id", "result": self.parent})
-        return ids + (self.shown if self.verbose else [{"name": "response", "dataAsMap": data}])
+            ids["parent_interaction_id"] = self.parent
+        tensors: list[Tensor] = [{"name": name, "result": id} for name, id in ids.items() if id is not None]
+        return tensors + (self.shown if self.verbose else [{"name": "response", "dataAsMap": data}])
 
 
 _DEFAULTS = {

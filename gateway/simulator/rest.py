@@ -49,8 +49,9 @@ def _dispatch(core: ClusterCore, request: Request) -> Generator[LlmRequest | Pau
     if request.method == "OPTIONS":
         return None
     allowed: list[str] = []
+    path = request.path.rstrip("/") or "/"
     for method, pattern, query, handler in _routes(core.modern):
-        match = pattern.fullmatch(request.path)
+        match = pattern.fullmatch(path)
         if match is None:
             continue
         if method != request.method:
@@ -84,9 +85,13 @@ def _check(core: ClusterCore, request: Request, query: frozenset[str]) -> None:
 
 
 def _filtered(body: Any, only: str) -> Any:
-    """Return the parts of `body` that match `filter_path`."""
-    paths = [path.split(".") for path in only.split(",")]
-    return _filter(body, paths) or {}
+    """Return the parts of `body` that match `filter_path`, without those that match one of its paths with a `-`."""
+    paths = only.split(",")
+    included = [path.split(".") for path in paths if not path.startswith("-")]
+    excluded = [path[1:].split(".") for path in paths if path.startswith("-")]
+    if included:
+        body = _filter(body, included) or {}
+    return _without(body, excluded) if excluded else body
 
 
 def _filter(node: Any, paths: list[list[str]]) -> Any:
@@ -103,6 +108,23 @@ def _filter(node: Any, paths: list[list[str]]) -> Any:
             found = _filter(value, deeper)
             if found not in (None, {}, []):
                 result[name] = found
+    return result
+
+
+def _without(node: Any, paths: list[list[str]]) -> Any:
+    """Return `node` without what matches one of the paths, and without objects that become empty."""
+    if isinstance(node, list):
+        return [_without(item, paths) for item in node]
+    if not isinstance(node, dict):
+        return node
+    result = {}
+    for name, value in node.items():
+        deeper = [rest for path in paths for rest in _following(path, name)]
+        if any(not path for path in deeper):
+            continue
+        left = _without(value, deeper) if deeper else value
+        if left not in ({}, []) or left == value:
+            result[name] = left
     return result
 
 
@@ -155,9 +177,7 @@ _BOTH: list[Row] = [
     _row("GET", "agents/{id}", lambda core, _, id: core.resources.agent(id)),
     _row("DELETE", "agents/{id}", lambda core, _, id: core.resources.delete_agent(id)),
     _row("POST", "memory", handlers.create_memory),
-    _row("POST", "memory/", handlers.create_memory),
     _row("GET", "memory", handlers.memories, "max_results", "next_token"),
-    _row("GET", "memory/", handlers.memories, "max_results", "next_token"),
     _row("GET", "memory/message/{id}/traces", handlers.traces, "max_results", "next_token"),
     _row("GET", "memory/message/{id}", lambda core, _, id: core.memory.message(id).document(core.modern)),
     _row("POST", "memory/{id}/_search", handlers.search_memory),

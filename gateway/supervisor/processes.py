@@ -23,7 +23,6 @@ from gateway import app
 from gateway.admin.application import build_application
 from gateway.admin.listener import AdminListener
 from gateway.config.load import ConfigError
-from gateway.config.reload import check_reload
 from gateway.config.schema import Settings
 from gateway.config.source import Source
 from gateway.observe.logs import Logger, configure
@@ -156,17 +155,14 @@ class Supervisor:
     async def _reload(self) -> None:
         """Make all workers reload, if the settings are valid and can change without a restart; else none."""
         try:
-            settings = await asyncio.to_thread(self._source.load)
-            check_reload(self._settings, settings)
-            log = _log(settings)
-            await asyncio.to_thread(app.check, settings, log)
+            settings = await asyncio.to_thread(app.load_checked, self._source.load, self._log, self._settings)
         except ConfigError as exc:
             self._log.error("reload failed", problems=[str(problem) for problem in exc.problems])
             return
         except Exception:
             self._log.exception("reload failed")
             return
-        self._settings, self._log = settings, log
+        self._settings, self._log = settings, _log(settings)
         self._pages.token = settings.listen.admin_token
         self._tell_all(RELOAD)
 
@@ -202,12 +198,10 @@ def serve(source: Source) -> Callable[[], Coroutine[Any, Any, None]]:
     Raises:
         ConfigError: the settings are wrong.
     """
-    settings = source.load()
-    log = _log(settings)
-    app.check(settings, log)
+    settings = app.load_checked(source.load)
     if settings.listen.workers == 1:
         return lambda: run_gateway(source.load)
-    return Supervisor(source, settings, log).run
+    return Supervisor(source, settings, _log(settings)).run
 
 
 def _log(settings: Settings) -> Logger:

@@ -7,6 +7,7 @@ merges headers, adds some, stores cookies and repeats requests on its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -98,12 +99,13 @@ class Upstream:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
-        await self.nodes.close()
-        if self.auth is not None:
-            await self.auth.close()
-        for pool in self._pools.values():
-            await pool.close()
-        await asyncio.sleep(0)
+        async with contextlib.AsyncExitStack() as close:  # the last first
+            close.push_async_callback(asyncio.sleep, 0)
+            for pool in self._pools.values():
+                close.push_async_callback(pool.close)
+            if self.auth is not None:
+                close.push_async_callback(self.auth.close)
+            close.push_async_callback(self.nodes.close)
 
     def node_states(self) -> Iterator[NodeState]:
         """Yield all nodes with their connections, for the metrics."""

@@ -27,7 +27,9 @@ _JOIN = 64 * 1024
 
 _LONG = 4096
 """Size of a head above which the cluster may refuse it as too long (netty: 4 KB of request line, 8 KB of headers)."""
-_BROKEN = "The cluster may have run the request. Check its log, and any proxy between the gateway and the cluster."
+_MAY_HAVE_RUN = "The cluster may have run the request. "
+_CHECK = "Check the cluster's log, and any proxy between the gateway and the cluster."
+_READS = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 
 # Module constants, because an attribute of an Enum takes four times as long to look up.
 _CONNECTING, _, _, _, _, _TUNNEL, _ = state.Upstream
@@ -188,7 +190,7 @@ class Connection(ResponseReceiver):
         try:
             self.pool.discard(self)
         finally:
-            self._fail(_broken(self._answered), "reset")
+            self._fail(self._broken(), "reset")
             self._state = _LOST[self._state]
 
     def eof_received(self) -> bool:
@@ -207,7 +209,7 @@ class Connection(ResponseReceiver):
                 self.close()
                 owner.on_body(b"", True)
             else:
-                self._fail(_broken(self._answered), "reset")
+                self._fail(self._broken(), "reset")
         except Exception:
             self._break_off(owner)
         return False
@@ -259,7 +261,10 @@ class Connection(ResponseReceiver):
         except Exception:  # as in `data_received`
             owner.break_off()
 
-
-def _broken(answered: bool) -> UpstreamUnavailable:
-    what = "The cluster's response broke off." if answered else "The cluster closed the connection without a response."
-    return UpstreamUnavailable(what, help=_BROKEN)
+    def _broken(self) -> UpstreamUnavailable:
+        """Return the error of a connection that ended in the middle of an exchange."""
+        what = "The cluster's response broke off."
+        if not self._answered:
+            what = "The cluster closed the connection without a response."
+        reads = self.outbound is None or self.outbound.method in _READS
+        return UpstreamUnavailable(what, help=_CHECK if reads else _MAY_HAVE_RUN + _CHECK)

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.admin.application import MEMORY
+from gateway.admin.memory_pages import MemoryPages
 from gateway.errors import GatewayError
-from gateway.proxy.routes import MANAGED, RUNS, route
+from gateway.proxy.routes import MANAGED, RUNS, Intent, route
 from tests.conftest import StartGateway
 from tests.docs.error_answers import ASKS, Place
 from tests.docs.pages import DOCS
@@ -31,38 +33,50 @@ DOCUMENT = yaml.safe_load((DOCS / "reference" / "openapi.yaml").read_text())
 RUN = ("executeAgent", "executeAgentStream")
 MAKE = ("registerAgent", "quickExecute")
 ALL = (*RUN, *MAKE, "updateAgent", "deleteAgent")
+SESSION = (
+    "showMemory", "deleteMemory", "listMessages", "showMessage", "listTraces", "showContainerSession",
+    "deleteContainerSession", "showWorkingMemory",
+)  # fmt: skip
+SEARCH = ("searchWorkingMemory", "searchWorkingMemoryByPost")
+DATA = (*ALL, *SESSION, *SEARCH)
+"""Operations of the data port."""
+OPERATOR = (
+    "listSessions", "showSession", "deleteSession", "listSessionMessages", "exportSession", "pinSession",
+    "unpinSession",
+)  # fmt: skip
+"""Operations of the admin port."""
 ADMIN = {"NotFound", "MethodNotAllowed", "Forbidden", "NotRecorded", "RecordsUnavailable", "Unauthorized"}
 """Types of errors of the admin port only."""
 
 # Type, status, operations that can answer with it. RegistrationFailed has the status of the cluster's refusal.
 ERRORS: list[tuple[str, str, tuple[str, ...]]] = [
-    ("ValidationException", "400", ALL),  # HTTP itself may be invalid
+    ("ValidationException", "400", DATA),  # HTTP itself may be invalid
     ("UndeliverableContent", "400", (*RUN, "quickExecute")),
     ("UnresolvedAgent", "400", (*RUN, *MAKE)),
-    ("SignatureConflict", "400", ALL),
+    ("SignatureConflict", "400", DATA),
     ("GuardrailRefused", "403", (*RUN, "quickExecute")),
     ("UnresolvedAgent", "404", (*RUN, "quickExecute")),  # an agent for one run may be deleted before it runs
     ("SessionNotFound", "404", RUN),
-    ("RequestTimeout", "408", ALL),
+    ("RequestTimeout", "408", DATA),
     ("SessionBusy", "409", RUN),
-    ("BodyTooLarge", "413", ALL),
-    ("TargetTooLong", "414", ALL),
-    ("UnsupportedEncoding", "415", RUN),  # the cluster may know the coding of a body that manages an agent
+    ("BodyTooLarge", "413", (*ALL, *SESSION)),
+    ("TargetTooLong", "414", DATA),
+    ("UnsupportedEncoding", "415", (*RUN, *SESSION)),  # the cluster may know the coding of a body that manages an agent
     ("IdempotencyKeyReused", "422", ("registerAgent",)),
-    ("TooManyRequests", "429", ALL),
+    ("TooManyRequests", "429", DATA),
     ("BudgetSpent", "429", (*RUN, "quickExecute")),
-    ("HeadTooLarge", "431", ALL),
-    ("InternalError", "500", ALL),
-    ("NotImplemented", "501", ALL),
-    ("UpstreamUnavailable", "502", ALL),
+    ("HeadTooLarge", "431", DATA),
+    ("InternalError", "500", DATA),
+    ("NotImplemented", "501", DATA),
+    ("UpstreamUnavailable", "502", DATA),
     ("UnresolvedAgent", "502", (*RUN, *MAKE)),
-    ("Overloaded", "503", ALL),
-    ("CredentialsUnavailable", "503", ALL),
-    ("MemoryUnavailable", "503", RUN),
+    ("Overloaded", "503", DATA),
+    ("CredentialsUnavailable", "503", DATA),
+    ("MemoryUnavailable", "503", (*RUN, *SESSION, *SEARCH)),
     ("BudgetUnavailable", "503", (*RUN, "quickExecute")),
     ("GuardrailUnavailable", "503", (*RUN, "quickExecute")),
-    ("UpstreamTimeout", "504", ALL),
-    ("VersionNotSupported", "505", ALL),
+    ("UpstreamTimeout", "504", DATA),
+    ("VersionNotSupported", "505", DATA),
     ("RegistrationFailed", "default", MAKE),
 ]
 WAITS = {"TooManyRequests", "Overloaded", "BudgetSpent", "BudgetUnavailable", "MemoryUnavailable", "SessionBusy"}
@@ -123,7 +137,7 @@ def test_every_error_of_the_gateway_has_a_row() -> None:
     assert {one.type for one in kinds} >= ADMIN
 
 
-@pytest.mark.parametrize("id_", ALL)
+@pytest.mark.parametrize("id_", DATA)
 def test_an_operation_lists_the_errors_that_it_can_give(id_: str) -> None:
     listed = {
         (value["error"]["type"], status)
@@ -135,14 +149,19 @@ def test_an_operation_lists_the_errors_that_it_can_give(id_: str) -> None:
 
 
 def test_every_operation_is_of_a_route_that_the_gateway_handles() -> None:
-    assert sorted(operations()) == sorted(ALL)
-    found = {
-        route(verb.upper(), path.replace("{agent_id}", "a")).intent
-        for path, operation in DOCUMENT["paths"].items()
-        for verb in operation
-        if verb != "parameters"
-    }
-    assert found == {*RUNS, *MANAGED}
+    assert sorted(operations()) == sorted((*DATA, *OPERATOR))
+    found: dict[Intent, set[str]] = {}
+    admin = set()
+    for path, item in DOCUMENT["paths"].items():
+        for verb in item.keys() - {"parameters"}:
+            if path.startswith(MEMORY):
+                admin.add((verb.upper(), path.replace("{session_id}", "{id}")))
+                continue
+            target = re.sub(r"\{(session|message)_id\}", "gws-a", re.sub(r"\{(agent|container)_id\}", "a", path))
+            found.setdefault(route(verb.upper(), target).intent, set()).add(item[verb]["operationId"])
+    assert {*found} == {*RUNS, *MANAGED, Intent.SESSION, Intent.READ_MEMORY}
+    assert (found[Intent.SESSION], found[Intent.READ_MEMORY]) == ({*SESSION}, {*SEARCH})
+    assert admin == {(one.method, one.path) for one in MemoryPages(None).routes()}
 
 
 @pytest.mark.parametrize("name", DOCUMENT["components"]["responses"])

@@ -79,14 +79,18 @@ async def test_a_gzip_bomb_is_a_413_before_it_is_unpacked(start_deployment: Star
     deployment = await start_deployment("2.19.0", {"limits": {"decompressed": 100_000}})
     bomb = gzip.compress(b'{"input":"' + b"a" * 50_000_000 + b'"}')
     answer = await deployment.execute("flow-a", data=bomb, headers={**JSON, "Content-Encoding": "gzip"})
-    assert (answer.status, (await answer.json())["error"]["type"]) == (413, "BodyTooLarge")
+    error = (await answer.json())["error"]
+    assert (answer.status, error["type"]) == (413, "BodyTooLarge")
+    assert error["help"] == "Send less, or raise the gateway's setting limits.decompressed."
     assert deployment.simulator.received == []
 
 
 async def test_a_body_over_the_limit_is_a_413(start_deployment: StartDeployment) -> None:
     deployment = await start_deployment("2.19.0", {"limits": {"body": 1000}})
     answer = await deployment.execute("flow-a", {"input": "x" * 1000})
-    assert (answer.status, (await answer.json())["error"]["type"]) == (413, "BodyTooLarge")
+    error = (await answer.json())["error"]
+    assert (answer.status, error["type"]) == (413, "BodyTooLarge")
+    assert error["help"] == "Send less, or raise the gateway's setting limits.body."
 
 
 async def test_an_unknown_encoding_is_a_415(deployment: Deployment) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from gateway.agents.errors import lookup_error
 from gateway.cli import run
@@ -127,6 +128,27 @@ async def test_a_lookup_that_fails_for_now_is_a_502(connect: Connect) -> None:
     client.cluster.lookup_status = 503
     answer = await client.execute(FLOW, {"input": "hello"})
     assert (answer.status, (await answer.json())["error"]["type"]) == (502, "UnresolvedAgent")
+
+
+@pytest.mark.parametrize("path", [f"/_plugins/_ml/agents/{FLOW}", "/", "/_cluster/settings"])
+async def test_a_lookup_that_breaks_off_says_that_nothing_was_sent_to_the_agent(connect: Connect, path: str) -> None:
+    client = await connect({})
+    answer = client.cluster.answer
+
+    async def broken(request: web.Request) -> web.Response:
+        if request.path == path and request.transport is not None:
+            request.transport.close()
+        return await answer(request)
+
+    client.cluster.answer = broken  # type: ignore[method-assign]
+    response = await client.execute(FLOW, {"input": "hello"})
+    error = (await response.json())["error"]
+    assert (response.status, error["type"]) == (502, "UpstreamUnavailable")
+    assert error["help"] == (
+        f"Nothing was sent to the agent: the gateway was reading {path}. "
+        "Check the cluster's log, and any proxy between the gateway and the cluster."
+    )
+    assert client.cluster.bodies == []
 
 
 def test_a_rule_that_names_no_provider_is_refused_before_anything_starts(

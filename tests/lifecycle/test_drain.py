@@ -173,6 +173,19 @@ async def test_a_tls_handshake_that_does_not_end_is_cut_after_the_grace_period(t
         writer.close()
 
 
+@pytest.mark.parametrize("http", ["builtin", "aiohttp"])
+async def test_a_client_that_does_not_begin_its_tls_handshake_holds_up_nothing(tmp_path: Path, http: str) -> None:
+    _, settings = encrypted(tmp_path, "http://127.0.0.1:1", 600)
+    settings["listen"]["http"] = http
+    async with Process(tmp_path, settings) as gateway:
+        port, _ = await gateway.ports()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        gateway.signal(signal.SIGTERM)
+        assert await gateway.ended() == 0
+        assert await reader.read() == b""
+        writer.close()
+
+
 DRAIN, SHUTDOWN = {"drain_seconds": 60}, {"shutdown_seconds": 60}
 
 

@@ -104,6 +104,24 @@ async def test_what_is_wrong_or_fixed_leaves_the_old_settings_in_force(tmp_path:
                 ],
             ),
         ]
+        secret = {"service_account": {"username": "reader", "password": {"env": "NOT_SET"}}}
+        several = {
+            **upstream(new.url),
+            "agents": {**secret, "lookup": "service_account", "rules": [{"agent": "a", "provider": "no"}]},
+            "listen": {"data_port": 1, "http": "other"},
+            "memory": {"store": "agentcore"},
+            "logs": {"level": "loud", "access": "json", "access_file": "/proc/no/access.log"},
+        }
+        found = [
+            "listen.http: is not allowed here; ",
+            "agents.service_account.password: the environment variable NOT_SET is not set",
+            "logs.level: is not allowed here; ",
+            "memory.agentcore.memory_id: is needed ",
+            "logs.access_file: can't be used: ",
+            "agents.rules[0].provider: no provider 'no'",
+            "listen.data_port: can't change without a restart",
+        ]
+        bad.append((several, found))
         for count, (settings, problems) in enumerate(bad, 1):
             gateway.write(settings)
             gateway.signal(signal.SIGHUP)

@@ -83,6 +83,34 @@ async def test_nothing_is_fetched_for_an_agent_that_has_no_place_for_it(
     assert (answer.status, server.requests, deployment.simulator.received) == (400, [], [])
 
 
+@pytest.mark.parametrize("fetch", [False, True])
+async def test_all_that_keeps_an_image_by_url_from_an_agent_is_listed_at_once(
+    start: Start, server: MediaServer, fetch: bool
+) -> None:
+    deployment = await start(fetch=fetch)
+    answer = await deployment.execute("flow-d", blocks(server.serve("/one")))
+    problems = (await answer.json())["error"]["problems"]
+    by_url = ["MEDIA_SOURCE_UNSUPPORTED"] if not fetch else []  # else the gateway would fetch it after the upgrade
+    assert [problem["code"] for problem in problems] == [*by_url, "MEDIA_NEEDS_UPGRADE"]
+    assert problems[-1]["help"].startswith("upgrade the agent with `mlc-gateway upgrade ")
+    if not fetch:
+        assert problems[0]["help"] == (
+            "Send the image as base64 data or an s3:// URL, "
+            "or let the gateway fetch it: settings media.fetch and media.hosts."
+        )
+
+
+@pytest.mark.parametrize("url", ["https://example.com/a.png", "gs://bucket/a.png"])
+async def test_no_other_form_is_advised_where_no_upgrade_lets_an_image_through(
+    start_deployment: StartDeployment, url: str
+) -> None:
+    deployment = await start_deployment("3.6.0")
+    answer = await deployment.execute("v1per-bedrock", blocks(url))
+    [problem] = (await answer.json())["error"]["problems"]
+    assert problem["code"] == "MEDIA_NEEDS_UPGRADE"
+    assert "leave the media out" in problem["help"]
+
+
 @pytest.mark.parametrize("status", [404, 500, 503])
 async def test_a_failure_is_the_clients_and_nothing_is_sent(start: Start, server: MediaServer, status: int) -> None:
     deployment = await start(fetch=True)

@@ -109,6 +109,32 @@ async def test_sessions_of_an_owner(query: str, ids: list[str], ask: Ask) -> Non
     assert [one["id"] for one in (await ask("GET", query))[1]["sessions"]] == ids
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "names"),
+    [
+        ("GET", "", "agent, tenant, caller, after, limit"),
+        ("GET", "/gws-one", "agent, tenant, caller"),
+        ("GET", "/gws-one/messages", "agent, tenant, caller, start, limit"),
+        ("GET", "/gws-one/export", "agent, tenant, caller, format"),
+        ("DELETE", "/gws-one", "agent, tenant, caller"),
+        ("PUT", "/gws-one/pin", "agent, tenant, caller"),
+        ("DELETE", "/gws-one/pin", "agent, tenant, caller"),
+    ],
+)
+async def test_an_unknown_or_repeated_parameter_is_refused(
+    method: str, path: str, names: str, ask: Ask, store: InMemoryStore
+) -> None:
+    status, document = await ask(method, f"{path}?agnet=other&agent=agent&agent=other")
+    assert (status, document["error"]["problems"]) == (
+        400,
+        [
+            {"field": "agnet", "reason": "there is no such parameter here", "expected": names},
+            {"field": "agent", "reason": "this parameter is given more than once"},
+        ],
+    )
+    assert await store.session(key("one")) is not None
+
+
 async def test_pages_of_sessions(ask: Ask) -> None:
     _, first = await ask("GET", "?limit=1")
     _, second = await ask("GET", f"?limit=1&after={first['next']}")

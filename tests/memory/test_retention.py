@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.memory import Retention
+from gateway.memory.busy import BusySessions
 from gateway.memory.model import Owner, Session, SessionKey, SessionPage
 from gateway.memory.retention import delete_expired, run_retention
 from gateway.memory.store import StoreUnavailable
@@ -65,8 +66,36 @@ async def test_sessions_that_were_not_used_are_deleted(store: Store) -> None:
     await store.make(key("a"), key("b"), key("c"), key("d"))
     await store.append(key("a"), turn(), 1)
     await store.pin(key("b"), True)
-    assert await delete_expired(store, Retention(seconds=1.5), store.time.now) == 1
+    assert await delete_expired(store, Retention(seconds=1.5), store.time.now, BusySessions()) == 1
     assert await store.names() == ["agent b", "agent d", "agent a"]
+
+
+async def test_a_session_that_a_request_uses_is_kept(store: Store) -> None:
+    await store.make(key("a"), key("b"))
+    busy = BusySessions()
+    await busy.enter(key("a"), 0.0)
+    assert await delete_expired(store, Retention(seconds=0.5), store.time.now, busy) == 1
+    assert await store.names() == ["agent a"]
+    busy.release(key("a"))
+    assert await delete_expired(store, Retention(seconds=0.5), store.time.now, busy) == 1
+    assert len(busy) == 0
+
+
+async def test_a_request_waits_while_its_session_is_deleted(store: Store) -> None:
+    await store.make(key("a"))
+    busy, entered = BusySessions(), asyncio.Event()
+    delete = store.delete
+
+    async def delete_slowly(session_key: SessionKey) -> bool:
+        request = asyncio.create_task(busy.enter(session_key, 60.0))
+        request.add_done_callback(lambda _: entered.set())
+        await asyncio.sleep(0)
+        assert not request.done()
+        return await delete(session_key)
+
+    store.delete = delete_slowly  # type: ignore[method-assign]
+    assert await delete_expired(store, Retention(seconds=0.5), store.time.now, busy) == 1
+    await entered.wait()
 
 
 async def test_of_each_owner_the_newest_sessions_are_kept(store: Store) -> None:
@@ -74,19 +103,19 @@ async def test_of_each_owner_the_newest_sessions_are_kept(store: Store) -> None:
     await store.make(key("a"), key("x", other), key("b"), key("c"), key("y", other), key("d"), key("e"))
     await store.pin(key("a"), True)
     await store.pin(key("e"), True)
-    assert await delete_expired(store, Retention(sessions=2), store.time.now) == 1
+    assert await delete_expired(store, Retention(sessions=2), store.time.now, BusySessions()) == 1
     assert await store.names() == ["agent a", "other x", "agent c", "other y", "agent d", "agent e"]
 
 
 async def test_both_limits(store: Store) -> None:
     await store.make(*(key(name) for name in "abcdef"))
-    assert await delete_expired(store, Retention(seconds=3.5, sessions=2), store.time.now) == 4
+    assert await delete_expired(store, Retention(seconds=3.5, sessions=2), store.time.now, BusySessions()) == 4
     assert await store.names() == ["agent e", "agent f"]
 
 
 async def test_all_pages_are_read(store: Store) -> None:
     await store.make(*(key(f"{number}") for number in range(230)))
-    assert await delete_expired(store, Retention(sessions=5), store.time.now) == 225
+    assert await delete_expired(store, Retention(sessions=5), store.time.now, BusySessions()) == 225
     assert await store.names() == [f"agent {number}" for number in range(225, 230)]
 
 
@@ -109,7 +138,7 @@ async def test_session_that_is_used_meanwhile_is_kept(
         return page
 
     monkeypatch.setattr(store, "sessions", list_and_change)
-    assert await delete_expired(store, Retention(sessions=1), store.time.now) == 0
+    assert await delete_expired(store, Retention(sessions=1), store.time.now, BusySessions()) == 0
     assert (await store.session(key("a")) is not None) == (change != "deleted")
 
 
@@ -119,14 +148,14 @@ async def test_it_runs_again_and_again(store: Store) -> None:
     log = io.StringIO()
     limits = Retention(seconds=10, check_seconds=9)
     with pytest.raises(asyncio.CancelledError):
-        await run_retention(store, limits, configure("info", "json", log), store.time, store.time.sleep)
+        await run_retention(store, limits, configure("info", "json", log), BusySessions(), store.time, store.time.sleep)
     assert await store.names() == []
     assert [json.loads(line)["sessions"] for line in log.getvalue().splitlines()] == [2, 1]
 
 
 async def test_without_limits_it_ends(store: Store) -> None:
     await store.make(key("a"))
-    await run_retention(store, Retention(), configure("info", "json"), store.time, store.time.sleep)
+    await run_retention(store, Retention(), configure("info", "json"), BusySessions(), store.time, store.time.sleep)
     assert await store.names() == ["agent a"]
 
 
@@ -146,7 +175,9 @@ async def test_store_that_fails_is_tried_again(
     monkeypatch.setattr(store, "session", session)
     log = io.StringIO()
     with pytest.raises(asyncio.CancelledError):
-        await run_retention(store, Retention(seconds=0.5), configure("info", "json", log), store.time, store.time.sleep)
+        await run_retention(
+            store, Retention(seconds=0.5), configure("info", "json", log), BusySessions(), store.time, store.time.sleep
+        )
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     assert [(line["event"], line.get("sessions")) for line in lines] == [
         ("sessions not deleted" if isinstance(failure, StoreUnavailable) else "internal error", None),

@@ -22,7 +22,6 @@ from tests.migrate.remedies import CHANGES, Attempt
 from tests.oracle import Oracle, Outcome, Verdict
 
 VERSIONS = ("2.19.0", "3.4.0", "3.6.0", "3.8.0")
-MOST_REFUSALS = 3
 ANOTHER_MODEL = re.compile(r"Use a model whose provider accepts \w+\.|.*, or use an agent whose LLM takes messages")
 STEPS = [pytest.param(1, marks=pytest.mark.slow), 6]
 UNSEEN_STEPS = [pytest.param(1, marks=pytest.mark.slow), 9]
@@ -109,33 +108,23 @@ def remedies_of(problem: Problem, agent_id: str) -> list[str]:
     return found + (["another model"] if ANOTHER_MODEL.match(problem.help) else [])
 
 
-def verdicts(
-    version: str, unseen: bool, agent: str, attempt: Attempt, remedies: list[str], left: int = MOST_REFUSALS
-) -> Iterator[Verdict]:
-    """Carry out remedies; yield the verdict for every agent that they leave.
-
-    If the attempt is refused for another reason, that refusal's first remedies follow. left: the refusals to follow.
-    """
+def verdicts(version: str, unseen: bool, agent: str, attempt: Attempt, remedies: list[str]) -> Iterator[Verdict]:
+    """Carry out remedies; yield the verdict for every agent that they leave."""
     cluster = deployed(version, unseen)
     if "another model" in remedies:
         others = [name for name in agents(cluster) if name != agent]
         for other in sorted(others, key=lambda name: name.partition("-")[0] != agent.partition("-")[0]):
             rest = [words for words in remedies if words not in ("another model", "upgrade")]
-            yield from verdicts(version, unseen, other, attempt, rest, left)
+            yield from verdicts(version, unseen, other, attempt, rest)
         return
     for words in remedies:
         attempt = CHANGES.get(words, lambda same: same)(attempt)
     if "upgrade" in remedies:
         cluster = upgraded(version, unseen, agent)
     sent = cluster.send(agent, attempt.body, attempt.pairs, attempt.policy, strict=attempt.strict)
-    if sent.error is None or not left:
-        verdict = Oracle(cluster).judge(agent, attempt.parameters, attempt.pairs, sent)
-        cluster.forget()
-        yield verdict
-        return
-    found = [words for problem in sent.error.problems for words in remedies_of(problem, cluster.agents[agent])[:1]]
-    kept = [words for words in remedies if words == "upgrade"]
-    yield from verdicts(version, unseen, agent, attempt, list(dict.fromkeys([*found, *kept])), left - 1)
+    verdict = Oracle(cluster).judge(agent, attempt.parameters, attempt.pairs, sent)
+    cluster.forget()
+    yield verdict
 
 
 def failed_remedies(version: str, unseen: bool, step: int) -> tuple[list[tuple[object, ...]], set[str]]:

@@ -230,6 +230,20 @@ async def test_an_answer_that_is_too_large_to_check_is_refused(
     assert place.metric("mlc_gateway_guardrail_checks_total", stage="answer", verdict="failed") == 1
 
 
+@pytest.mark.parametrize("size", [100, 1_000_000])
+async def test_an_error_is_not_checked_whatever_its_size(
+    start: Start, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr("gateway.proxy.decided.HELD_ANSWER", 1000)
+    place = await start({**guardrail(webhook, answers=True), "usage_header": True})
+    error = (500, {"status": 500, "error": {"details": "x" * size}})
+    place.cluster.answers = [error]
+    answer = await place.execute(V2, {"input": "hi"}, headers={"Accept-Encoding": "identity"})
+    assert (answer.status, await answer.json()) == error
+    assert "X-MLC-Gateway-Usage" not in answer.headers
+    assert place.metric("mlc_gateway_guardrail_checks_total", stage="answer", verdict="failed") == 0
+
+
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
 async def test_an_answer_that_is_too_large_to_check_passes_unchanged_if_failures_are_allowed(
     start: Start, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, coding: str

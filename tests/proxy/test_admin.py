@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 
+import aiohttp
 import pytest
 
-from tests.conftest import StartGateway
+from gateway.app import build
+from tests.conftest import StartGateway, settings_for
 from tests.proxy.use_case import UseCase
 from tests.wire import RecordingUpstream, reserved, send_request
 
@@ -126,3 +130,27 @@ async def test_what_is_no_http_is_refused(start_gateway: StartGateway) -> None:
         gateway = await start_gateway(upstream.url, UseCase())
         answer = await send_request(gateway.admin_port, b"GET /metrics HTTP/1.1\r\nA B: c\r\n\r\n")
     assert answer.line.split()[1] == b"400"
+
+
+async def test_the_file_of_a_unix_socket_is_removed(tmp_path: Path) -> None:
+    file = tmp_path / "admin"
+    gateway = build(settings_for("http://127.0.0.1:1", {"listen": {"admin_host": f"unix:{file}"}}), UseCase())
+    await gateway.start()
+    assert await asyncio.to_thread(file.is_socket)
+    await gateway.stop()
+    assert not await asyncio.to_thread(file.exists)
+
+
+async def test_the_file_of_another_gateways_unix_socket_stays(tmp_path: Path) -> None:
+    file = tmp_path / "admin"
+    settings = settings_for("http://127.0.0.1:1", {"listen": {"admin_host": f"unix:{file}"}})
+    old, new = build(settings, UseCase()), build(settings, UseCase())
+    await old.start()
+    await asyncio.to_thread(file.unlink)  # which asyncio would do on the event loop, and tests refuse
+    await new.start()
+    await old.stop()
+    connector = aiohttp.UnixConnector(str(file))
+    async with aiohttp.request("GET", "http://localhost/health/live", connector=connector) as response:
+        assert response.status == 200
+    await new.stop()
+    assert not await asyncio.to_thread(file.exists)

@@ -145,6 +145,7 @@ def test_whoever_waits_too_long_is_refused(over: dict[str, int], kind: type[Gate
     refusal = desk.results["a1"]
     assert isinstance(refusal, kind)
     assert (refusal.status, refusal.retry_after) == (status, 7)
+    assert "already has 1 running request," in refusal.reason
     desk.leave("a1")
     desk.leave("a0")
     assert (desk.admission.running, desk.admission.waiting, desk.admission._clients) == (0, 0, {})

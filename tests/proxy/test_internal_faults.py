@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -10,28 +11,33 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, ClientTimeout
 
-from gateway.app import Gateway
+from gateway.admin.listener import AdminListener
+from gateway.app import Gateway, build
 from gateway.inspector.recorder import Recorder
+from gateway.observe.logs import configure
 from gateway.ports import Forward
 from gateway.proxy.admission import Admission
 from gateway.proxy.answer_report import AnswerReport
 from gateway.proxy.backlog import Backlog
+from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.disconnects import DisconnectPoller
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.execution import Execution
+from gateway.proxy.listener import DataListener
 from gateway.proxy.memory_read import MemoryRead
 from gateway.proxy.request_log import RequestLog
 from gateway.proxy.request_receiver import RequestReceiver
 from gateway.proxy.router import Router
+from gateway.recording import Recording
 from gateway.upstream.client import Upstream
 from gateway.upstream.connection import Connection
 from gateway.upstream.nodes import NodeSet
 from gateway.upstream.pool import Pool
 from gateway.upstream.response_receiver import ResponseReceiver
-from tests.conftest import StartGateway
+from tests.conftest import StartGateway, settings_for
 from tests.proxy.use_case import UseCase
-from tests.wire import RecordingUpstream
+from tests.wire import RecordingUpstream, read_message
 
 EXECUTE = "/_plugins/_ml/agents/a/_execute"
 LARGE = b'{"query": "' + b"x" * 300_000 + b'"}'
@@ -197,6 +203,72 @@ async def test_one_connection_that_fails_does_not_stop_the_backlog() -> None:
     async with asyncio.timeout(3):
         await done.wait()
     assert broken.broken
+
+
+@pytest.mark.parametrize(("name", "ended"), [("close", 3), ("cut_off", 2)])
+async def test_a_connection_that_fails_while_the_gateway_stops_does_not_keep_others_open(
+    name: str, ended: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrived = asyncio.Semaphore(0)
+
+    async def silent(_: RecordingUpstream, reader: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+        await read_message(reader)
+        arrived.release()
+        await reader.read()
+
+    async with RecordingUpstream(script=silent) as upstream:
+        settings = settings_for(upstream.url, {"listen": {"shutdown_seconds": 0.5}})
+        gateway = build(settings, UseCase(), configure("critical", "json"))
+        await gateway.start()
+        clients = [await asyncio.open_connection("127.0.0.1", gateway.data_port) for _ in range(3)]
+        for _, writer in clients if name == "cut_off" else []:  # idle connections are closed, others are cut
+            writer.write(b"GET / HTTP/1.1\r\nHost: c\r\n\r\n")
+            await arrived.acquire()
+        failed = fail_once(monkeypatch, ClientConnection, name)
+        await gateway.stop()
+        assert failed()
+        async with asyncio.timeout(3):
+            ends = asyncio.as_completed([end_of(reader) for reader, _ in clients])
+            for _ in range(ended):
+                await next(ends)
+        for _, writer in clients:
+            writer.transport.abort()
+
+
+async def end_of(reader: asyncio.StreamReader) -> None:
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+
+
+PARTS: list[tuple[type, str]] = [
+    (DataListener, "stop"), (AdminListener, "stop"), (NodeSet, "close"), (Pool, "close"), (Recording, "stop"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fails", PARTS[:-1], ids=lambda part: part[0].__name__)
+async def test_a_part_that_fails_while_the_gateway_stops_does_not_keep_others_open(
+    fails: tuple[type, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[tuple[type, str]] = []
+
+    def note(part: tuple[type, str]) -> None:
+        original = getattr(*part)
+
+        async def stop(*args: Any) -> None:
+            await original(*args)
+            stopped.append(part)
+            if part == fails:
+                raise Fault
+
+        monkeypatch.setattr(*part, stop)
+
+    for part in PARTS:
+        note(part)
+    gateway = build(settings_for("http://127.0.0.1:1"), UseCase(), configure("critical", "json"))
+    await gateway.start()
+    with pytest.raises(Fault):
+        await gateway.stop()
+    assert stopped == PARTS
 
 
 async def test_the_poller_goes_on_after_a_connection_that_fails() -> None:

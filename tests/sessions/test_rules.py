@@ -145,6 +145,7 @@ async def test_a_second_request_is_refused_while_the_first_one_runs(slow: Any) -
     await started.wait()
     refused = await cluster.ask(AGENT, {"input": "Now."}, first.memory_id)
     assert (refused.status, refused.body["error"]["type"]) == (409, "SessionBusy")
+    assert refused.body["error"]["help"] == "Wait for the answer to the other request, then send this one again."
     goes_on.set()
     assert (await running).status == 200
     third = await cluster.ask(AGENT, {"input": "Now."}, first.memory_id)

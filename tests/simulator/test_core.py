@@ -166,6 +166,23 @@ def test_a_tool_that_is_a_model_inherits_the_requests_parameters() -> None:
     assert [json.loads(body)["messages"][0]["content"][0]["text"] for body in executed.llm_bodies] == ["literal"] * 3
 
 
+@pytest.mark.parametrize(("version", "name"), [("3.4.0", "fc-bedrock_tutorial"), ("3.6.0", "conv-openai_tutorial")])
+def test_a_conversational_agent_needs_no_memory_on_3x(version: str, name: str) -> None:
+    seeded = Seeded(version)
+    agent = seeded.core.resources.agents[seeded.agents[name]]
+    del agent["memory"]
+    executed = seeded.execute(name, question="hi")
+    assert executed.status == 200, executed.body
+    assert [tensor["name"] for tensor in output(executed)] == ["response"]
+
+
+def test_a_conversational_agent_without_memory_is_a_500_on_2x() -> None:
+    seeded = Seeded("2.19.0")
+    del seeded.core.resources.agents[seeded.agents["conv-d"]]["memory"]
+    executed = seeded.execute("conv-d", question="hi")
+    assert (executed.status, executed.body["error"]["type"]) == (500, "NullPointerException")
+
+
 def test_llm_failures_pass_with_their_status() -> None:
     core = ClusterCore("2.19.0", lambda request: LlmReply(429, "slow down"))
     executed = core.execute(seed_core(core)["flow-d"], ASK)

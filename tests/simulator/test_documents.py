@@ -379,6 +379,34 @@ def test_an_agent_runs_without_the_tools_of_a_server_out_of_reach(modern: Cluste
     assert (result.status, result.body["error"]["details"]) == (500, OFF)
 
 
+# Paths and filters
+
+
+@pytest.mark.parametrize("slashes", ["/", "//"])
+def test_slashes_at_the_end_of_a_path_are_ignored(modern: ClusterCore, slashes: str) -> None:
+    made = ask(modern, "POST", f"/_plugins/_ml/memory{slashes}", {"name": "n"})
+    path = f"/_plugins/_ml/memory/{made.body['memory_id']}"
+    assert ask(modern, "GET", path + slashes) == ask(modern, "GET", path)
+    assert ask(modern, "GET", "/_plugins/_ml/nothing/").status == 400
+
+
+def test_a_filter_leaves_out_what_it_names_with_a_minus(modern: ClusterCore) -> None:
+    def shown(query: str) -> Any:
+        return ask(modern, "GET", f"/_plugins/_ml/memory/{id_}?filter_path={query}").body
+
+    id_ = ask(modern, "POST", "/_plugins/_ml/memory", {"name": "n", "additional_info": {"a": "1", "b": "2"}}).body[
+        "memory_id"
+    ]
+    whole = ask(modern, "GET", f"/_plugins/_ml/memory/{id_}").body
+    info = whole.pop("additional_info")
+    assert info == {"a": "1", "b": "2"}
+    assert shown("-additional_info") == whole
+    assert shown("-*.b") == {**whole, "additional_info": {"a": "1"}}
+    assert shown("-**.a,-**.b") == whole
+    assert shown("additional_info,-additional_info.a") == {"additional_info": {"b": "2"}}
+    assert shown("-*") == {}
+
+
 # Settings
 
 

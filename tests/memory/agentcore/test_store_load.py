@@ -16,6 +16,7 @@ from botocore.exceptions import ClientError
 
 from gateway.config.memory import AgentCoreStore as Settings
 from gateway.config.memory import Retention
+from gateway.memory.busy import BusySessions
 from gateway.memory.reading import read_sessions
 from gateway.memory.retention import delete_expired
 from gateway.memory.store import StoreError, StoreUnavailable, UnknownPosition
@@ -206,7 +207,7 @@ async def test_record_that_can_not_be_read_is_left_out_of_lists(emulator: Emulat
             page = await opened.store.sessions(owner)
             assert [one.key for one in page.sessions] == [key("new"), key("old")]
         assert {(one["event"], one["session"]) for one in opened.logged()} == {("session not listed", key("later").id)}
-        assert await delete_expired(opened.store, Retention(sessions=1), time.time()) == 1
+        assert await delete_expired(opened.store, Retention(sessions=1), time.time(), BusySessions()) == 1
         assert await opened.store.session(key("old")) is None
 
 
