@@ -74,15 +74,15 @@ class Forward(msgspec.Struct, frozen=True):
         it returns a `Forward`, that is sent and its response is final; an `Answer` is sent to the client.
     finish: called once with status and decoded body of the whole response, which is held for it. If it returns an
         `Answer`, that body is sent in place of the cluster's, with its headers added; None sends what came. A
-        `GatewayError` that it raises is sent as the response, unless that is an event stream. The body of an error that
-        can't be decoded is empty.
+        `GatewayError` that it raises is sent as the response, unless that is an event stream. The body of a redirect or
+        an error that can't be decoded is empty.
     relay: what is sent in place of each piece of an event stream, which is not held. At its end, `finish` is called
         with an empty body, and the body of its `Answer` is sent last.
     abandoned: called when `finish` will not be called, or not again: the client has gone, there is no whole response,
         or it is too large to hold or can't be decoded. After a `finish` that returned it does nothing.
     unread: called for a response that is too large to hold or can't be decoded, before that is sent as it came, with
-        `unread_headers` added. A `GatewayError` that it raises is sent as the response. An error (status 400 or more)
-        is sent as it came without it.
+        `unread_headers` added. A `GatewayError` that it raises is sent as the response. A redirect or an error
+        (status 300 or more) is sent as it came without it.
     delivery: how the input is delivered, for logs, traces and the inspector; one object for all requests of a plan.
     render: returns the body of the agent's first LLM call, as JSON text, for the body that is sent; "" if that is not
         known. It may take milliseconds, and is called in another thread.

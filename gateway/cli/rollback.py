@@ -73,11 +73,13 @@ def _undo(cluster: Connected, path: Path, force: bool, gateways: tuple[str, ...]
             _print(f"{path}: {gone}")
             return True
         except UndoFailed as error:
-            other = (
-                "" if same else f"\nThe backup is of the cluster at {journal.record.url}, and this is {cluster.url}."
-            )
+            other = ""
+            if not same:
+                other = f"\nThe backup is of the cluster at {journal.record.url}, and this is {cluster.url}."
+                other += " If that is the same cluster, add --force." if not force else ""
+            hint = " (--force undoes what somebody changed since, too)" if error.by_force else ""
             calls = "".join(f"\n  {request_line(call)}" for call in error.calls)
-            _complain(f"{path}: {error}{other}\nNot undone (--force undoes what somebody changed since, too):{calls}")
+            _complain(f"{path}: {error}{other}" + (f"\nNot undone{hint}:{calls}" if calls else ""))
             return False
     _print(f"{path}: {journal.record.key} is {'undone' if left else 'as it was before'}")
     for line in left:

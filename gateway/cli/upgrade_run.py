@@ -142,9 +142,9 @@ class UpgradeRun:
             result = "failed and undone"
         except UndoFailed as error:
             calls = "".join(f"\n  {request_line(call)}" for call in error.calls)
+            rest = f"sends the remaining calls:{calls}" if calls else "undoes the rest once this is corrected."
             self._complain(
-                f"{journal.record.key}: {error}\nThe change is half done. `{self._rollback_command(journal)}` sends "
-                f"the remaining calls:{calls}"
+                f"{journal.record.key}: {error}\nThe change is half done. `{self._rollback_command(journal)}` {rest}"
             )
             result = "half done"
         self.done.append(Done(journal.record.key, journal.path, result, journal.record.outcome))

@@ -50,7 +50,7 @@ class Outputs:
             return forward
 
         async def finish(status: int, body: bytes) -> Answer | None:
-            if status >= 400:
+            if status >= 300:
                 return None
             run = await run_here_if(len(body) <= _SMALL, read_answer, profile, body)
             return None if run.text is None else Answer(status, {}, unified_answer(run, run.memory_id))

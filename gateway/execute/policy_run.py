@@ -129,7 +129,7 @@ class PolicyRun:
         return Answer(answer.status, {**answer.headers, **headers}, answer.body)
 
     async def _check_answer(self, forward: Forward, status: int, body: bytes) -> tuple[bytes, tuple[Notice, ...]]:
-        if self._guarded is None or not self._checks_answer or status >= 400:
+        if self._guarded is None or not self._checks_answer or status >= 300:
             return body, ()
         try:
             return await self._guarded.check_answer(body)
@@ -140,7 +140,7 @@ class PolicyRun:
 
     def _headers(self, status: int, notices: Sequence[Notice]) -> dict[str, str]:
         headers: dict[str, str] = {}
-        if self._policies.usage_header and status < 400:
+        if self._policies.usage_header and status < 300:
             headers[HEADER] = header_value(self._usage, self._llm)
         if notices and self._policies.notice_header:
             headers[NOTICE] = _codes("", notices)
@@ -164,9 +164,9 @@ class PolicyRun:
             self._policies.budgets.charge_later(self._charges, self._usage)
 
     def _measure(self, status: int, tokens: Tokens | None) -> None:
-        """Count what the run used. A refusal by the cluster (4xx) used nothing; of a failure nothing is known."""
+        """Count what the run used. A redirect or a refusal (3xx, 4xx) used nothing; of a failure nothing is known."""
         self._measured = True
-        self._used_something = not 400 <= status < 500
+        self._used_something = not 300 <= status < 500
         if self._used_something:
             known = tokens if tokens is not None and 200 <= status < 300 else Tokens()
             self._usage = self._policies.meter.measure(self._llm, known.input, known.output)

@@ -190,7 +190,7 @@ class SessionRun:
 
     async def finish(self, status: int, body: bytes) -> Answer | None:
         """Store the turn and return the answer with the session's id; see `gateway.ports.Forward`."""
-        if status in _REFUSED:
+        if status in _REFUSED or 300 <= status < 400:  # no agent answers with a redirect
             self._session.release()
             return None
         if status >= 400:

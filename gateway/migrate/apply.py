@@ -31,6 +31,10 @@ class Conflict(StepFailed):
     """Somebody else changed the document: it is neither in the step's start state nor in its end state."""
 
 
+class Blocked(StepFailed):
+    """As the cluster is now, no call of the upgrade or of its undo makes sense. The message says why."""
+
+
 class NeedsCredential(StepFailed):
     """A new connector needs a credential, and none was given."""
 
@@ -135,24 +139,24 @@ class Runner:
                     raise Conflict(f"{step.place} was changed by somebody else: {_difference(was, now)}")
 
     def _require_old_connector(self) -> None:
-        """Raise StepFailed if a model would get a connector back that does not exist."""
+        """Raise Blocked if a model would get a connector back that does not exist."""
         for step in self._record.steps:
             if step.action == "attach" and read_part(self._cluster, step.place) == self._record.made:
                 try:
                     read_part(self._cluster, f"connectors/{step.before}")
                 except Missing:
                     model = step.place.removesuffix("/connector_id")
-                    raise StepFailed(
+                    raise Blocked(
                         f"connectors/{step.before} is gone from the cluster, so it can't be given back to {model}, "
                         f"which keeps connectors/{self._record.made}"
                     ) from None
 
     def _require_automatic(self) -> None:
-        """Raise StepFailed if an undeployed model would stay so: its requests would get no answer at all."""
+        """Raise Blocked if an undeployed model would stay so: its requests would get no answer at all."""
         if not loading.is_automatic(self._cluster):
-            raise StepFailed(
+            raise Blocked(
                 "the cluster does not deploy models automatically (plugins.ml_commons.model_auto_deploy.enable), so "
-                "requests would get no answer while a model is loaded again: turn it on for the upgrade"
+                "requests would get no answer while a model is loaded again: turn it on for the upgrade or rollback"
             )
 
     def _do(self, index: int, step: Step) -> None:

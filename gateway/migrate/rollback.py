@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gateway.migrate.apply import NeedsCredential, Runner
+from gateway.migrate.apply import Blocked, Conflict, NeedsCredential, Runner
 from gateway.migrate.backup import BackupError, Journal
 from gateway.migrate.connection import Cluster, ClusterError
 from gateway.migrate.probe import ProbeFailed
@@ -30,11 +30,15 @@ class Gone(Exception):
 
 
 class UndoFailed(Exception):
-    """A change could not be undone. calls: those that would undo it."""
+    """A change could not be undone.
 
-    def __init__(self, message: str, calls: list[Call]) -> None:
+    calls: those that would undo it; none if they can't work as the cluster is now. by_force: `force` would undo it.
+    """
+
+    def __init__(self, message: str, error: Exception, runner: Runner) -> None:
         super().__init__(message)
-        self.calls = calls
+        self.calls: list[Call] = [] if isinstance(error, Blocked | Missing) else runner.remaining()
+        self.by_force = isinstance(error, Conflict)
 
 
 def carry_out(
@@ -68,7 +72,7 @@ def carry_out(
         try:
             runner.backward()
         except Failure as worse:
-            raise UndoFailed(f"{error}; undoing the changes failed, too: {worse}", runner.remaining()) from None
+            raise UndoFailed(f"{error}; undoing the changes failed, too: {worse}", worse, runner) from None
         raise RolledBack(str(error), _differences(cluster, journal)) from None
 
 
@@ -95,7 +99,7 @@ def roll_back(
     try:
         gone = runner.backward(force, accept_gone)
     except Failure as error:
-        raise UndoFailed(str(error), runner.remaining()) from None
+        raise UndoFailed(str(error), error, runner) from None
     if gone:
         raise Gone(f"{gone} is gone from the cluster: there is nothing to undo")
     return _differences(cluster, journal)

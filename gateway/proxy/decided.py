@@ -158,7 +158,7 @@ class DecidedExchange(Exchange):
             self.run_task(self._finish_held(finish, head, piece))
         else:
             try:
-                if head.status >= 400:
+                if head.status >= 300:
                     self._give_up()
                 else:
                     self._leave_unread()
@@ -172,7 +172,7 @@ class DecidedExchange(Exchange):
         """Send a whole response as the use case finishes it."""
         try:
             content = await content_coding.decode_response(head, body, HELD_ANSWER)
-            if content is None and head.status < 400:
+            if content is None and head.status < 300:
                 self._leave_unread()
                 answer = None
             else:

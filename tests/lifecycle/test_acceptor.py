@@ -15,6 +15,7 @@ import uvloop
 
 from gateway.proxy import acceptor
 from gateway.proxy.acceptor import Acceptor, bind
+from tests.lifecycle.process import until
 from tests.tls.certificates import Pki
 
 Run = Callable[[Coroutine[Any, Any, int]], int]
@@ -74,6 +75,28 @@ async def test_a_tls_client_that_connects_while_the_port_closes_is_accepted(
     acceptor.cut_handshakes()
     await asyncio.sleep(0)
     clients[0].close()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_only_tls_clients_that_have_sent_nothing_are_cut(run: object, tmp_path: Path) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*Pki(tmp_path).issue("server", "127.0.0.1"))
+
+    async def story() -> None:
+        acceptor = Acceptor(await bind("127.0.0.1", 0), Greeter, context)
+        await acceptor.open()
+        silent, _ = await asyncio.open_connection("127.0.0.1", acceptor.port)
+        begun, writer = await asyncio.open_connection("127.0.0.1", acceptor.port)
+        writer.write(b"\x16\x03\x01")  # a part of the client's first message
+        await until(lambda: (acceptor.pending, len(acceptor._silent)) == (2, 1))
+        await acceptor.close()
+        acceptor.cut_silent()
+        assert await silent.read() == b""
+        assert acceptor.pending == 1
+        acceptor.cut_handshakes()
+        assert await begun.read() == b""
+
+    run(story())  # type: ignore[operator]
 
 
 class Entered(asyncio.Protocol):

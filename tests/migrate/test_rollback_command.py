@@ -39,10 +39,36 @@ def test_a_rollback_that_stops_at_a_change_says_what_is_left(deployment: Deploym
     status, _, err = command("rollback", str(only_backup()), "--url", deployment.url)
     assert status == 4
     assert "name changed" in err
+    assert "Not undone (--force undoes what somebody changed since, too):\n" in err
     assert f"PUT /_plugins/_ml/connectors/{connector_id} " in err
     status, out, _ = command("rollback", "--force", str(only_backup()), "--url", deployment.url)
     assert status == 0
     assert "differs from the backup: name" in out
+
+
+def test_a_rollback_that_the_cluster_s_settings_rule_out_lists_no_calls(
+    deployment: Deployment, command: Command
+) -> None:
+    agent = flow(deployment, standalone(deployment)[1])
+    assert command("upgrade", agent, "--apply", "--url", deployment.url)[0] == 0
+    settings = deployment.cluster.core.settings
+    settings.change({"persistent": {"plugins.ml_commons.model_auto_deploy.enable": "false"}})
+    status, _, err = command("rollback", str(only_backup()), "--url", deployment.url)
+    assert status == 4
+    assert "turn it on" in err
+    assert "_undeploy" not in err  # after that call, requests would get no answer
+    settings.change({"persistent": {"plugins.ml_commons.model_auto_deploy.enable": None}})
+    assert command("rollback", str(only_backup()), "--url", deployment.url)[0] == 0
+
+
+def test_a_rollback_that_is_refused_a_write_does_not_advise_force(deployment: Deployment, command: Command) -> None:
+    connector_id, model = standalone(deployment)
+    assert command("upgrade", flow(deployment, model), "--apply", "--url", deployment.url)[0] == 0
+    deployment.cluster.refusals[f"PUT /_plugins/_ml/connectors/{connector_id}"] = 403
+    status, _, err = command("rollback", str(only_backup()), "--url", deployment.url)
+    assert status == 4
+    assert "Not undone:\n" in err
+    assert f"PUT /_plugins/_ml/connectors/{connector_id} " in err
 
 
 def test_a_new_connector_that_others_use_is_not_removed(

@@ -231,12 +231,13 @@ async def test_an_answer_that_is_too_large_to_check_is_refused(
 
 
 @pytest.mark.parametrize("size", [100, 1_000_000])
-async def test_an_error_is_not_checked_whatever_its_size(
-    start: Start, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, size: int
+@pytest.mark.parametrize("status", [302, 500])
+async def test_a_redirect_or_an_error_is_not_checked_whatever_its_size(
+    start: Start, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, status: int, size: int
 ) -> None:
     monkeypatch.setattr("gateway.proxy.decided.HELD_ANSWER", 1000)
     place = await start({**guardrail(webhook, answers=True), "usage_header": True})
-    error = (500, {"status": 500, "error": {"details": "x" * size}})
+    error = (status, {"status": status, "error": {"details": "x" * size}})
     place.cluster.answers = [error]
     answer = await place.execute(V2, {"input": "hi"}, headers={"Accept-Encoding": "identity"})
     assert (answer.status, await answer.json()) == error

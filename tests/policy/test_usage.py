@@ -195,8 +195,8 @@ async def test_a_rewritten_request_is_counted_on_the_fast_path_too(start: Start)
     assert place.metric("mlc_gateway_tokens_total") == 0
 
 
-@pytest.mark.parametrize(("status", "unknown"), [(404, 0), (429, 0), (500, 1)])
-async def test_a_refusal_of_the_cluster_used_nothing_and_a_failure_is_unknown(
+@pytest.mark.parametrize(("status", "unknown"), [(302, 0), (304, 0), (404, 0), (429, 0), (500, 1)])
+async def test_a_redirect_or_refusal_used_nothing_and_a_failure_is_unknown(
     start: Start, status: int, unknown: int
 ) -> None:
     place = await start({"usage_header": True})

@@ -15,6 +15,7 @@ from gateway.memory.repair import INTERRUPTED
 from gateway.memory.stores.registry import build_store
 from gateway.simulator.llm.endpoints import Reply
 from tests.delivery.cases import IMAGE
+from tests.faulty_cluster import Fault, FaultyCluster
 from tests.memory.conversations import assistant, tool_use, turn, user
 from tests.sessions.conftest import Cluster, StartCluster
 
@@ -264,3 +265,20 @@ async def test_agents_of_the_clusters_memory_stay_as_they_were(start_cluster: St
     assert first.memory_id in cluster.simulator.core.memory.memories
     second = await cluster.ask("conv-d", {"parameters": {"question": "Two."}}, first.memory_id)
     assert second.memory_id == first.memory_id
+
+
+@pytest.mark.parametrize("status", [302, 401])
+async def test_a_redirect_or_a_refused_caller_leaves_the_session_as_it_was(
+    start_cluster: StartCluster, status: int
+) -> None:
+    cluster = await start_cluster()
+    async with FaultyCluster(cluster.simulator.url) as front:
+        gateway = await cluster.start_gateway(front.url, None, cluster.settings)
+        first = await cluster.ask(AGENT, {"input": "Hello."}, gateway=gateway)
+        front.faults.append(Fault("error", "POST", r".*/_execute$", status=status))
+        refused = await cluster.ask(AGENT, {"input": "Lost."}, first.memory_id, gateway=gateway)
+        assert (refused.status, refused.notices) == (status, "")
+        third = await cluster.ask(AGENT, {"input": "And now?"}, first.memory_id, gateway=gateway)
+    assert third.status == 200
+    assert "Hello." in json.dumps(third.llm)
+    assert "Lost." not in json.dumps(third.llm)
