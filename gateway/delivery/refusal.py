@@ -28,8 +28,6 @@ from gateway.unified.model import (
 )
 from gateway.unified.roles import meaning_of
 
-UPGRADE = "upgrade the agent with"
-"""How the help begins that names an upgrade which lets the input through."""
 _ASK = Text("x", "input")
 _SEE = "see docs/reference/limitations.md"
 _EXPECTED = {"HISTORY_NEEDS_UPGRADE": "one user turn", "SYSTEM_NEEDS_SLOT": "user and assistant turns"}
@@ -282,7 +280,7 @@ class Upgrade:
             return f"no upgrade of {connector} would let this input through; {otherwise}"
         part = _SENT[change.form]
         return (
-            f"{UPGRADE} `{command(self._search.profile.id)}`: it changes {connector} so that the gateway "
+            f"upgrade the agent with `{command(self._search.profile.id)}`: it changes {connector} so that the gateway "
             f"can send {part} in the parameter {change.slot}; requests without this parameter are not affected; "
             "see docs/operate/migration.md"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gateway.delivery.refusal import UPGRADE
 from gateway.errors import Problem, UndeliverableContent
 from gateway.notices import Notice
 from gateway.observe.logs import Logger, step
@@ -95,11 +94,9 @@ class Inliner:
     def _both(self, problems: Sequence[Problem], blocks: Sequence[Media], inline: Sequence[Problem]) -> list[Problem]:
         """Return the problems of an input that can't be delivered as it is, nor with its media inline.
 
-        problems: of the input as it is. inline: with the `blocks` inline. Where no upgrade lets a medium through, it
-        makes no difference how the medium is sent.
+        problems: of the input as it is. inline: with the `blocks` inline.
         """
-        hopeless = {problem.place for problem in inline if UPGRADE not in problem.help}
-        places = {block.at for block in blocks} - hopeless
+        places = {block.at for block in blocks}
         by_url = [problem for problem in self._with_fetch(problems, blocks) if problem.place in places]
         return [*by_url, *inline]
 

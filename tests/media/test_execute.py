@@ -100,17 +100,6 @@ async def test_all_that_keeps_an_image_by_url_from_an_agent_is_listed_at_once(
         )
 
 
-@pytest.mark.parametrize("url", ["https://example.com/a.png", "gs://bucket/a.png"])
-async def test_no_other_form_is_advised_where_no_upgrade_lets_an_image_through(
-    start_deployment: StartDeployment, url: str
-) -> None:
-    deployment = await start_deployment("3.6.0")
-    answer = await deployment.execute("v1per-bedrock", blocks(url))
-    [problem] = (await answer.json())["error"]["problems"]
-    assert problem["code"] == "MEDIA_NEEDS_UPGRADE"
-    assert "leave the media out" in problem["help"]
-
-
 @pytest.mark.parametrize("status", [404, 500, 503])
 async def test_a_failure_is_the_clients_and_nothing_is_sent(start: Start, server: MediaServer, status: int) -> None:
     deployment = await start(fetch=True)
