@@ -326,6 +326,23 @@ def test_a_memory_that_can_not_be_sent_is_left_out(version: str, followed: str) 
     assert "nope" not in sent.executed.llm_bodies[0]
 
 
+@pytest.mark.parametrize("version", MODERN)
+def test_a_conversation_without_a_question_gets_one(version: str) -> None:
+    cluster, agent = cluster_of(version), "conv-openai_tutorial"
+    seen = [
+        turn("user", "a"),
+        turn("assistant", call()),
+        turn("user", result(text("x"), IMAGE)),
+        turn("assistant", "b"),
+    ]
+    error = cluster.send(agent, {"input": seen}).error
+    assert error is not None
+    (problem,) = error.problems
+    assert (problem.code, problem.help) == ("QUESTION_MISSING", "end the conversation with a user turn")
+    sent = cluster.send(agent, {"input": [*seen, turn("user", "Go on.")]})
+    assert Oracle(cluster).judge(agent, {}, (), sent).outcome is Outcome.ARRIVED
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_rule_names_the_provider_of_an_agent(version: str) -> None:
     body = {"input": [text("What is it?"), IMAGE]}
