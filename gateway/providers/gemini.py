@@ -38,9 +38,6 @@ _FILES = ("pdf", "txt", "csv", "html")  # [D]
 _VIDEO = ("mp4", "mpeg", "mpg", "mov", "flv", "webm", "wmv", "three_gp")  # [D] mkv is in no list
 _AUDIO = ("mp3", "wav", "flac", "ogg", "aac", "m4a")  # [D], m4a [U]
 
-_CONTINUES = re.compile(r"/models/gemini-2\.[05]-[a-z0-9-]+:(generateContent|streamGenerateContent)\Z")
-"""The URLs of models that are known to continue a model turn [D, I]."""
-
 GEMINI = Capabilities(
     label="Gemini generateContent",
     media={
@@ -57,7 +54,7 @@ GEMINI = Capabilities(
     text_documents=frozenset(TEXT_DOCUMENTS),
     mime_overrides={("video", "wmv"): "video/wmv"},  # [D]
     tool_name=r"[a-zA-Z0-9_.:-]{1,64}",  # [D]
-    assistant_last="prefill",  # [D, I] newer models refuse it
+    assistant_last="no",  # [I]
 )
 
 
@@ -130,10 +127,6 @@ class Gemini(Provider):
         if not isinstance(messages, list):
             return messages
         return [{"role": "user", **content} if isinstance(content, dict) else content for content in messages]
-
-    def continues_assistant(self, url: str, body: Mapping[str, Any]) -> bool:
-        """Return True for Gemini 2 (docs/internals/providers.md)."""
-        return _CONTINUES.search(recognition.url_path(url)) is not None
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
         """Claim a URL that ends in ``:generateContent`` or is on the API's host, or ``contents`` with ``parts``.

@@ -20,11 +20,7 @@ TABLES = {
 }
 FORMS = ("base64", "https", "s3", "gs")
 KINDS = ("image", "document", "video", "audio")
-VALUES = {
-    True: "yes",
-    False: "no",
-    "prefill": "with models that are known to continue it; with others where `allow_prefill` is on",
-}
+VALUES = {True: "yes", False: "no", "prefill": "Claude 3 without thinking; other models where `allow_prefill` is on"}
 
 
 def tables(limits: Capabilities) -> str:

@@ -74,30 +74,6 @@ def test_without_a_models_id_it_is_not_known(name: str) -> None:
     assert not registry.provider(name).continues_assistant("https://llm.example/converse", {})
 
 
-@pytest.mark.parametrize(
-    ("model", "continues"),
-    [
-        ("gemini-2.5-flash", True),
-        ("gemini-2.0-flash-001", True),
-        ("gemini-3.6-flash", False),
-        ("gemini-1.5-pro", False),
-        ("gemini-flash-latest", False),
-        ("tunedModels/gemini-2.5-flash", False),
-    ],
-)
-def test_gemini_2_does(model: str, continues: bool) -> None:
-    provider = registry.provider("gemini/v1beta/generatecontent")
-    for call in ("generateContent", "streamGenerateContent?alt=sse"):
-        url = f"https://generativelanguage.googleapis.com/v1beta/models/{model}:{call}"
-        assert provider.continues_assistant(url, {"contents": []}) is continues
-
-
 def test_the_other_providers_need_no_such_model() -> None:
     names = {provider.name for provider in registry.providers() if provider.capabilities.assistant_last == "prefill"}
-    prefills = {
-        "bedrock/converse",
-        "bedrock-invoke/anthropic",
-        "anthropic/v1/messages",
-        "gemini/v1beta/generatecontent",
-    }
-    assert names == prefills
+    assert names == {"bedrock/converse", "bedrock-invoke/anthropic", "anthropic/v1/messages"}

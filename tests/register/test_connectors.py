@@ -97,16 +97,13 @@ def test_nothing_of_the_matrix_is_lost_or_broken(version: str, name: str) -> Non
 
 
 def _refusals(version: str, name: str) -> dict[str, str]:
-    """Return the inputs that the provider or its model does not accept."""
-    provider, _, kind = name.partition("-")
-    calls_functions = {"bedrock": ("3.4.0", "3.6.0"), "gemini": ("3.6.0",)}
-    refused = {}
-    if provider in ("anthropic", "invoke") or (
-        kind == "conversational" and version in calls_functions.get(provider, ())
-    ):
-        refused["ends with assistant"] = "ASSISTANT_LAST"
-    if provider in ("openai", "anthropic", "invoke"):
-        refused["video"] = "MEDIA_KIND_UNSUPPORTED"
+    """Return the inputs that the provider does not accept."""
+    provider = name.partition("-")[0]
+    if provider == "openai":
+        return {"video": "MEDIA_KIND_UNSUPPORTED"}
+    refused = {"ends with assistant": "ASSISTANT_LAST"}
+    if provider in ("anthropic", "invoke"):
+        refused |= {"video": "MEDIA_KIND_UNSUPPORTED"}
     return refused
 
 

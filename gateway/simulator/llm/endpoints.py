@@ -20,7 +20,7 @@ ANSWER = "This is the simulated model's answer."
 # A planner's model is asked for JSON, so that is what it gets.
 PLAN = json.dumps({"steps": [], "result": ANSWER})
 
-_MODEL = re.compile(r"/models?/([^/:]+(?::\d+)?)[/:]")
+_MODEL = re.compile(r"/model/([^/]+)/")
 _FAIL = re.compile(r"/(?:fail|status)/(\d{3})(?:/|$)")
 _SLOW = re.compile(r"/slow/(\d+)(?:/|$)")
 _FAIL_WORD = re.compile(r"FAIL(4\d\d|5\d\d)")
@@ -76,7 +76,7 @@ def provider_of(path: str, body: Any = None) -> Provider | None:
     if path.endswith("/v1/messages"):
         return _ANTHROPIC
     if path.endswith(":generateContent"):
-        return replace(_GEMINI, check=partial(gemini.check, model=name))
+        return _GEMINI
     if path.endswith("/invoke"):
 
         def invoke(text: str) -> dict[str, Any]:

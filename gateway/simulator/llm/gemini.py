@@ -17,12 +17,11 @@ _FIELDS = frozenset(
     | {"labels", "model"}
 )
 _REFUSED_TYPES = ("image/gif", "image/jpg")
-_CONTINUING = ("gemini-2.0-", "gemini-2.5-")
 _MAX_INLINE = 100 * 1024 * 1024
 
 
-def check(body: Any, model: str = "") -> None:
-    """Raise `Refused` for a generateContent body that the service would not take for `model`."""
+def check(body: Any) -> None:
+    """Raise `Refused` for a generateContent body that the service would not take."""
     request = an_object(body, "body", _FIELDS, ("contents",))
     if "systemInstruction" in request:
         system = an_object(request["systemInstruction"], "systemInstruction", {"role", "parts"}, ("parts",))
@@ -41,8 +40,7 @@ def check(body: Any, model: str = "") -> None:
         if answered or called:
             need(answered == called, f"{place}: function responses must equal the function calls of the turn before")
         called = [part["functionCall"]["name"] for part in parts if "functionCall" in part]
-    can_continue = model.startswith(_CONTINUING) and len(request["contents"]) > 1
-    need(role == "user" or can_continue, "Requests ending with a model turn are not supported.")
+    need(role == "user", "contents: the last turn must be the user's")
 
 
 def _part(part: Any, place: str) -> None:
