@@ -97,13 +97,13 @@ def test_nothing_of_the_matrix_is_lost_or_broken(version: str, name: str) -> Non
 
 
 def _refusals(version: str, name: str) -> dict[str, str]:
-    """Return the inputs that the provider does not accept."""
+    """Return the inputs that the provider or its model does not accept."""
     provider = name.partition("-")[0]
-    if provider == "openai":
-        return {"video": "MEDIA_KIND_UNSUPPORTED"}
-    refused = {"ends with assistant": "ASSISTANT_LAST"}
-    if provider in ("anthropic", "invoke"):
-        refused |= {"video": "MEDIA_KIND_UNSUPPORTED"}
+    refused = {}
+    if provider in ("anthropic", "invoke", "gemini") or (name == "bedrock-conversational" and version != "2.19.0"):
+        refused["ends with assistant"] = "ASSISTANT_LAST"
+    if provider in ("openai", "anthropic", "invoke"):
+        refused["video"] = "MEDIA_KIND_UNSUPPORTED"
     return refused
 
 
