@@ -1,21 +1,38 @@
-"""What an exchange leaves for the recorder: references, from which another thread makes a record."""
+"""What an exchange leaves for the recorder: references, from which a record is made elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from gateway.errors import GatewayError
-from gateway.http1.request_heads import Fields, Request
 from gateway.http1.response_heads import ResponseHead
-from gateway.observe.record import Delivery, TraceContext
+from gateway.observe.record import Delivery, RecordedError, RecordedProblem, TraceContext
+from gateway.observe.redact import describe_error
 from gateway.ports import Answer, Steps
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.routes import Route
 
-Passed = tuple[Fields, bytes, bytes, int, int, str, float, float, float, int, ResponseHead | None]
+
+class FieldLines(Protocol):
+    """The header fields of a request: `gateway.http1.request_heads.Fields`, or a copy of what is recorded of them."""
+
+    @property
+    def lines(self) -> Sequence[bytes]:
+        """As received."""
+
+    @property
+    def length(self) -> int | None:
+        """Content-Length."""
+
+    def __hash__(self) -> int:
+        """Return a hash; equal fields have the same lines."""
+
+
+Passed = tuple[FieldLines, bytes, bytes, int, int, str, float, float, float, int, ResponseHead | None]
 """A request that passed unchanged, whose bodies are not recorded. A tuple, because there are so many.
 
 fields, method, target, minor version; connection, client; started, answered_at, ended; status; head. As in `Captured`.
@@ -58,17 +75,27 @@ class Bodies(Struct, gc=False):
         return held if response is None else held + response.held
 
 
+class CapturedError(Struct, frozen=True, array_like=True, gc=False):
+    """Why the gateway refused or failed a request. body: of its response, as JSON."""
+
+    recorded: RecordedError
+    body: bytes
+
+
 class Captured(Struct, gc=False):
     """An exchange that is over. Times are in seconds of `time.monotonic`.
 
-    connection, client: number and address of the client's connection. answered_at: when the head of the cluster's
-    response arrived; 0 without one. head: that head. status: see `ExchangeRecord`. answer: the gateway's own response,
-    or the body in place of the cluster's. error: why the gateway refused or failed it. bodies: None if they are not
-    recorded. trace: see `ExchangeRecord`.
+    fields, method, target, minor: of the request. connection, client: number and address of the client's connection.
+    answered_at: when the head of the cluster's response arrived; 0 without one. head: that head. status: see
+    `ExchangeRecord`. answer: the gateway's own response, or the body in place of the cluster's. error: why the gateway
+    refused or failed it. bodies: None if they are not recorded. trace: see `ExchangeRecord`.
     """
 
     id: str
-    request: Request
+    fields: FieldLines
+    method: bytes
+    target: bytes
+    minor: int
     route: Route
     connection: int
     client: str
@@ -78,7 +105,7 @@ class Captured(Struct, gc=False):
     answered_at: float = 0.0
     head: ResponseHead | None = None
     answer: Answer | None = None
-    error: GatewayError | None = None
+    error: CapturedError | None = None
     bodies: Bodies | None = None
     trace: TraceContext | None = None
 
@@ -100,3 +127,13 @@ class Capture(Protocol):
 
     def add_passed(self, passed: Passed) -> None:
         """Take a request that passed. It never waits and never fails."""
+
+
+def capture_error(error: GatewayError) -> CapturedError:
+    """Return an error as the log shows it, and as the client got it."""
+    shown = describe_error(error, payloads=False)
+    problems = tuple(
+        RecordedProblem(problem.get("code", ""), problem.get("field", ""), problem.get("reason", ""))
+        for problem in shown["problems"]
+    )
+    return CapturedError(RecordedError(shown["type"], shown["reason"], problems), msgspec.json.encode(error.body()))
