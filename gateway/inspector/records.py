@@ -29,6 +29,7 @@ from gateway.observe.record import (
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
 from gateway.proxy.capture import Bodies, Captured
+from gateway.proxy.request_log import new_id
 from gateway.proxy.routes import Intent
 from gateway.recent import Recent
 
@@ -110,7 +111,7 @@ class RecordMaker:
         content = run_content(bodies)
         error, trace = captured.error, captured.trace
         return ExchangeRecord(  # by position, because names take seven times as long
-            captured.id,
+            captured.id or new_id(),
             offset + started,
             captured.ended - started,
             captured.method.decode("ascii"),

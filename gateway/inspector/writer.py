@@ -16,7 +16,7 @@ from gateway.proxy.capture import Captured, Passed
 
 Waiting = deque[tuple[Captured, int] | Passed]
 """Exchanges to be recorded, with the bytes of their bodies, and requests that passed unchanged."""
-_BATCH = 256
+BATCH = 256
 """Most records that a sink gets at a time."""
 _LINES = 1024
 """Most lines that a sink gets at a time: they are made in about 1 ms."""
@@ -28,7 +28,7 @@ class RecordWriter:
     """Writes to the sinks, which `close` closes.
 
     drop: called with the reason and the number of exchanges that are not recorded. faults: what the sinks last
-    reported, by their names; whoever logs them empties it.
+    reported, by their names, until that is logged.
     """
 
     def __init__(self, drop: Callable[[str, int], None], log: Logger) -> None:
@@ -50,7 +50,7 @@ class RecordWriter:
         passed: list[tuple[Passed, int]] = []
         total = 0
         offset = time.time() - time.monotonic()
-        while waiting and len(records) < _BATCH and len(passed) < _LINES and total < LARGE:
+        while waiting and len(records) < BATCH and len(passed) < _LINES and total < LARGE:
             item = waiting.popleft()
             if len(item) != 2:
                 passed.append((item, len(records) + len(passed)))

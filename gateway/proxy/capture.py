@@ -16,6 +16,8 @@ from gateway.ports import Answer, Steps
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.routes import Route
 
+Data = bytes | memoryview
+
 
 class FieldLines(Protocol):
     """The header fields of a request: `gateway.http1.request_heads.Fields`, or a copy of what is recorded of them."""
@@ -53,7 +55,7 @@ class Bodies(Struct, gc=False):
     request: bytes | BodyCopy
     chunk_lines: bool = False
     sent_head: bytes = b""
-    sent: Sequence[bytes | memoryview] | None = None
+    sent: Sequence[Data] | None = None
     response: ResponseCopy | None = None
     relayed: list[bytes] | None = None
     delivery: Delivery | None = None
@@ -66,13 +68,13 @@ class Bodies(Struct, gc=False):
     @property
     def size(self) -> int:
         """Bytes that are held. Pieces of `sent` that are part of `request` count twice."""
-        request, response = self.request, self.response
+        request, response, sent = self.request, self.response, self.sent
         held = len(request) if isinstance(request, bytes) else request.held
-        if self.sent is not None:
-            held += len(self.sent[0]) if len(self.sent) == 1 else sum(map(len, self.sent))
+        if sent is not None:
+            held += len(sent[0]) if len(sent) == 1 else sum(map(len, sent))
         if self.relayed is not None:
             held += sum(map(len, self.relayed))
-        return held if response is None else held + response.held
+        return held if response is None else held + min(response.size, response.limit)
 
 
 class CapturedError(Struct, frozen=True, array_like=True, gc=False):
@@ -85,10 +87,11 @@ class CapturedError(Struct, frozen=True, array_like=True, gc=False):
 class Captured(Struct, gc=False):
     """An exchange that is over. Times are in seconds of `time.monotonic`.
 
-    fields, method, target, minor: of the request. connection, client: number and address of the client's connection.
-    answered_at: when the head of the cluster's response arrived; 0 without one. head: that head. status: see
-    `ExchangeRecord`. answer: the gateway's own response, or the body in place of the cluster's. error: why the gateway
-    refused or failed it. bodies: None if they are not recorded. trace: see `ExchangeRecord`.
+    id: "" if it was not needed yet. fields, method, target, minor: of the request. connection, client: number and
+    address of the client's connection. answered_at: when the head of the cluster's response arrived; 0 without one.
+    head: that head. status: see `ExchangeRecord`. answer: the gateway's own response, or the body in place of the
+    cluster's. error: why the gateway refused or failed it. bodies: None if they are not recorded. trace: see
+    `ExchangeRecord`.
     """
 
     id: str

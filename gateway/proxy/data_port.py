@@ -117,7 +117,7 @@ class DataPort:
         capture = self.capture
         if capture is not None and (exchange.is_recorded if exchange.reads_body else capture.passthrough):
             now = time.monotonic()
-            passed = exchange.passed(now)
+            passed = None if exchange.reads_body else exchange.passed(now)
             if passed is not None:
                 capture.add_passed(passed)
             else:

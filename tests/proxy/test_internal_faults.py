@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientSession, ClientTimeout
 
 from gateway.app import Gateway
-from gateway.inspector.recorder import Recorder
+from gateway.inspector.process.recorder import ProcessRecorder
 from gateway.ports import Forward
 from gateway.proxy.admission import Admission
 from gateway.proxy.answer_report import AnswerReport
@@ -45,7 +45,7 @@ REQUESTS = {
 }
 FAULTS: list[tuple[type, str]] = [
     (RequestLog, "response_began"), (RequestLog, "finished"), (RequestLog, "failed"), (RequestLog, "rewrote"),
-    (Recorder, "add"), (Recorder, "add_passed"), (AnswerReport, "run"),
+    (ProcessRecorder, "add"), (ProcessRecorder, "add_passed"), (AnswerReport, "run"),
     (Admission, "enter"), (DataPort, "admit"), (DataPort, "exchange"), (Router, "exchange"),
     (Exchange, "start"), (Exchange, "on_connection"), (Exchange, "on_head"), (Exchange, "on_body"),
     (Exchange, "parts"), (Exchange, "captured"), (Exchange, "passed"), (Exchange, "reply"),
