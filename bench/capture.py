@@ -49,7 +49,7 @@ def settings(folder: Path, on: Mapping[str, Any]) -> dict[str, list[str]]:
     return {name: ["--config", str(folder / f"{name}.yaml")] for name in ("off", "on")}
 
 
-_SHARE = 1 / 3
+_SHARE = 1 / 5
 """Of the requests a second that a gateway answers at most. Both gateways get as many, as a busier one needs less CPU
 time a request. The recorder, which shares a core with the load, can keep up with them."""
 _IDLE = 0.015
