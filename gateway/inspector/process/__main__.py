@@ -6,6 +6,7 @@ announced by then is recorded.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -13,6 +14,7 @@ import socket
 import sys
 from collections import deque
 
+from gateway.allocation import keep_freed_memory
 from gateway.inspector.all_sinks import open_all_sinks
 from gateway.inspector.process.arrived import BatchReader
 from gateway.inspector.process.messages import ENCODER, LONGEST, READ_BATCH, Batch, Plan, Report
@@ -22,6 +24,9 @@ from gateway.inspector.usage import usage_reader
 from gateway.inspector.writer import BATCH, RecordWriter, Waiting
 from gateway.observe.logs import configure
 from gateway.upstream.client import head_limits
+
+_GARBAGE = 20_000
+"""New objects between two runs of the garbage collector. Exchanges and records create no cycles."""
 
 
 class RecorderProcess:
@@ -97,6 +102,9 @@ def main() -> None:
     """Record for the gateway that has started this process."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a terminal, and systemd, send them to all processes
         signal.signal(name, signal.SIG_IGN)
+    keep_freed_memory()
+    gc.freeze()
+    gc.set_threshold(_GARBAGE, 20, 20)
     control, *memories = map(int, sys.argv[1:])
     with socket.socket(fileno=control) as channel:
         RecorderProcess(channel, [SharedMemory(memory) for memory in memories]).run()
