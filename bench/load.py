@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import shutil
 import socket
@@ -51,12 +52,21 @@ def many(port: int, ask: Ask, seconds: float, core: set[int], folder: Path, conn
 
 
 def counted(
-    port: int, ask: Ask, seconds: float, core: set[int], folder: Path, connections: int = CONNECTIONS
+    port: int,
+    ask: Ask,
+    seconds: float,
+    core: set[int],
+    folder: Path,
+    connections: int = CONNECTIONS,
+    rate: float = 0.0,
 ) -> tuple[int, float]:
-    """As `many`; the number of answers, and the seconds in which they came."""
+    """As `many`; the number of answers, and the seconds in which they came.
+
+    rate: requests a second, at most; 0: as many as are answered.
+    """
     wrk = shutil.which("wrk")
-    if wrk is None:
-        command = [sys.executable, "-m", "bench.load", str(port), str(seconds), str(connections)]
+    if wrk is None or rate:
+        command = [sys.executable, "-m", "bench.load", str(port), str(seconds), str(connections), str(rate)]
         completed = subprocess.run(command, input=ask.raw(), capture_output=True, check=True)
         return int(completed.stdout), seconds
     script = folder / "ask.lua"
@@ -78,15 +88,32 @@ def counted(
 class _Client(asyncio.Protocol):
     """One connection that asks again as soon as the answer is whole (it must give its length)."""
 
-    def __init__(self, raw: bytes, tally: list[int]) -> None:
+    def __init__(self, raw: bytes, tally: list[int], pause: float = 0.0) -> None:
         self.raw = raw
         self.tally = tally
+        self.pause = pause
+        """Seconds from one request to the next; 0: the next one follows its answer."""
+        self.due = 0.0
         self.head = b""
         self.left = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
-        transport.write(self.raw)
+        self.due = asyncio.get_running_loop().time() + self.pause * random.random()
+        self.ask()
+
+    def ask(self) -> None:
+        """Send the next request when it is due."""
+        if not self.pause:
+            self._send()
+            return
+        loop = asyncio.get_running_loop()
+        loop.call_at(self.due, self._send)
+        self.due = max(self.due + self.pause, loop.time())
+
+    def _send(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(self.raw)
 
     def data_received(self, data: bytes) -> None:
         if not self.left:
@@ -99,16 +126,19 @@ class _Client(asyncio.Protocol):
         self.left -= len(data)
         if self.left == 0:
             self.tally[0] += 1
-            self.transport.write(self.raw)
+            self.ask()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.tally[1] += 1
 
 
-async def _own(port: int, raw: bytes, seconds: float, connections: int) -> int:
+async def _own(port: int, raw: bytes, seconds: float, connections: int, rate: float) -> int:
     loop = asyncio.get_running_loop()
     tally = [0, 0]
-    made = [await loop.create_connection(lambda: _Client(raw, tally), "127.0.0.1", port) for _ in range(connections)]
+    pause = connections / rate if rate else 0.0
+    made = [
+        await loop.create_connection(lambda: _Client(raw, tally, pause), "127.0.0.1", port) for _ in range(connections)
+    ]
     await asyncio.sleep(seconds)
     if tally[1]:
         raise RuntimeError(f"{tally[1]} connections were cut")
@@ -173,4 +203,8 @@ class Connection:
 if __name__ == "__main__":
     import uvloop
 
-    print(uvloop.run(_own(int(sys.argv[1]), sys.stdin.buffer.read(), float(sys.argv[2]), int(sys.argv[3]))))
+    print(
+        uvloop.run(
+            _own(int(sys.argv[1]), sys.stdin.buffer.read(), float(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
+        )
+    )

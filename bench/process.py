@@ -70,14 +70,18 @@ class Process:
                 found += map(int, children.read_text().split())
         return found
 
-    def pin(self, cores: set[int]) -> None:
-        """Let all of its threads run on `cores` only."""
-        for task in self._tasks():
+    def pin(self, cores: set[int], descendants: bool = True) -> None:
+        """Let all of its threads run on `cores` only. descendants: those of its descendants, too."""
+        for task in self._tasks() if descendants else self._own_tasks():
             os.sched_setaffinity(int(task.name), cores)
 
     def cpu(self) -> float:
         """Seconds of CPU time all of its threads have used, to the nanosecond as the scheduler counts them."""
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in self._tasks()) / 1e9
+        return sum(_cpu(task) for task in self._tasks())
+
+    def cpu_alone(self) -> float:
+        """As `cpu`, without its descendants."""
+        return sum(_cpu(task) for task in self._own_tasks())
 
     def sockets(self) -> dict[int, int]:
         """How many sockets each of its processes has open."""
@@ -89,6 +93,9 @@ class Process:
                     links.append(str(file.readlink()))
             found[pid] = sum(link.startswith("socket:") for link in links)
         return found
+
+    def _own_tasks(self) -> Iterator[Path]:
+        return PROC.glob(f"{self._popen.pid}/task/*")
 
     def _tasks(self) -> Iterator[Path]:
         for pid in self.pids():
@@ -106,6 +113,10 @@ class Process:
         """Reset the peak (proc(5), clear_refs)."""
         for pid in self.pids():
             (PROC / f"{pid}/clear_refs").write_text("5")
+
+
+def _cpu(task: Path) -> float:
+    return int((task / "schedstat").read_text().split()[0]) / 1e9
 
 
 def give_way(pid: int, nice: int) -> None:

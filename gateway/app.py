@@ -16,8 +16,9 @@ from gateway.admin.pages import AdminPages
 from gateway.config.problems import ConfigError, ConfigProblem, depends_on
 from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
+from gateway.inspector.all_sinks import OpenSinks
 from gateway.inspector.records import make_redactor
-from gateway.inspector.stores.registry import check_sinks, open_sinks
+from gateway.inspector.stores.registry import check_sinks
 from gateway.inspector.telemetry import check_telemetry
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
@@ -28,7 +29,7 @@ from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
 from gateway.proxy.application import Application
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.listener import DataListener
-from gateway.recording import OpenSinks, Recording
+from gateway.recording import Recording
 from gateway.runtime import Runtime, UseCase
 from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
@@ -40,7 +41,7 @@ _ADMIN_GRACE = 1.0
 class Gateway:
     """A gateway: `start` it, `reload` it, `stop` it.
 
-    sinks: opens the sinks of records, if exchanges are recorded. is_worker: only the supervisor reaches the admin
+    sinks: opens the stores of exchanges; see `Recording`. is_worker: only the supervisor reaches the admin
     port, which needs no token then.
 
     Raises:
@@ -48,7 +49,12 @@ class Gateway:
     """
 
     def __init__(
-        self, settings: Settings, use_case: UseCase, log: Logger, sinks: OpenSinks = open_sinks, is_worker: bool = False
+        self,
+        settings: Settings,
+        use_case: UseCase,
+        log: Logger,
+        sinks: OpenSinks | None = None,
+        is_worker: bool = False,
     ) -> None:
         self._is_worker = is_worker
         self.metrics = Metrics()
@@ -266,7 +272,7 @@ def build(
     settings: Settings,
     use_case: UseCase | None = None,
     log: Logger | None = None,
-    sinks: OpenSinks = open_sinks,
+    sinks: OpenSinks | None = None,
     is_worker: bool = False,
 ) -> Gateway:
     """Build a gateway, not started. use_case: handles execute requests; by default the real one. Others: see `Gateway`.

@@ -85,7 +85,7 @@ class Forward(msgspec.Struct, frozen=True):
         (status 300 or more) is sent as it came without it.
     delivery: how the input is delivered, for logs, traces and the inspector; one object for all requests of a plan.
     render: returns the body of the agent's first LLM call, as JSON text, for the body that is sent; "" if that is not
-        known. It may take milliseconds, and is called in another thread.
+        known. It may take milliseconds, and is called in another thread or, if it can be pickled, another process.
     answered: called once with status and decoded body of the cluster's whole response (an event stream's too), after it
         was sent on. The body is b"" if it has more than 16 MiB, is incomplete or can't be decoded; the status is 0 if
         there was no response. If nothing was sent, it is not called. A `Forward` of `retry` without one keeps that of

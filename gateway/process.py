@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import os
 import signal
@@ -11,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gateway.allocation import keep_freed_memory
 from gateway.app import Gateway, build, load_checked
 from gateway.config.load import ConfigError
 from gateway.config.schema import Settings
@@ -22,12 +22,6 @@ _SWITCH = 0.001
 """Seconds that the thread for large bodies may run while the event loop waits."""
 _ECHO = 0.3
 """Seconds within which signals count as one: Ctrl-C may come from the terminal and from the parent process."""
-_KEPT_MEMORY = 32 << 20
-"""Bytes of freed memory that the process keeps. glibc gives back more than 256 KB at once, and the kernel clears each
-page that is taken again: that cost a third of the CPU time of a request with an image of 1 MB."""
-_MAPPED_ALONE = 3 << 19
-"""Size in bytes from which a block of memory is given back when it is freed, whatever else is in use."""
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 
 RELOAD, STOP_NOW = b"r", b"!"
 """Bytes that the supervisor writes to a worker's standard input. A worker that still starts reads them afterwards."""
@@ -93,7 +87,7 @@ async def serve(load: Load, worker: int | None = None) -> None:
 
     if worker is not None:
         loop.add_reader(0, supervised)
-    _keep_freed_memory()
+    keep_freed_memory()
     await gateway.start()
     # What exists now stays: exclude it from garbage collection, and collect rarely on uvloop.
     gc.collect()
@@ -108,16 +102,6 @@ async def serve(load: Load, worker: int | None = None) -> None:
         reloading.cancel()
         await asyncio.gather(reloading, return_exceptions=True)
         await gateway.stop()
-
-
-def _keep_freed_memory() -> None:
-    """Set how much freed memory the process keeps. Only glibc has these settings."""
-    try:
-        set_option = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    set_option(_M_TRIM_THRESHOLD, _KEPT_MEMORY)
-    set_option(_M_MMAP_THRESHOLD, _MAPPED_ALONE)
 
 
 def _log_fault(log: Logger, context: Mapping[str, Any]) -> None:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from gateway.config.inspector import Inspector
 from gateway.config.schema import Settings
-from gateway.execute.run_usage import recorded_usage
+from gateway.inspector.all_sinks import OpenSinks, open_all_sinks
+from gateway.inspector.process.recorder import ProcessRecorder
+from gateway.inspector.process.shared_memory import IS_AVAILABLE
 from gateway.inspector.recorder import Recorder
-from gateway.inspector.store import RecordSink
 from gateway.inspector.stores.registry import open_sinks, open_store
-from gateway.inspector.telemetry import RunsOnly, open_telemetry
+from gateway.inspector.usage import usage_reader
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.observe.record import Delivery, Usage
-from gateway.policy.prices import Prices
-
-OpenSinks = Callable[[Inspector, Logger], Sequence[RecordSink]]
+from gateway.observe.record import Scheme
 
 _GRACE = 5.0
 """Seconds for what is still to be recorded when recording stops."""
@@ -29,28 +26,32 @@ class Recording:
     """Records, or does not.
 
     recorder: None if neither the inspector nor traces nor the access log are on. store: what the page reads, if
-    anything. sinks: opens the inspector's.
+    anything. sinks: opens the inspector's; they are used in a thread. By default, the settings' stores are used in a
+    process, if the system has memory to share with it.
     """
 
-    def __init__(self, settings: Settings, log: Logger, metrics: Metrics, sinks: OpenSinks = open_sinks) -> None:
+    def __init__(self, settings: Settings, log: Logger, metrics: Metrics, sinks: OpenSinks | None = None) -> None:
         self._settings = settings
-        self._log = log
-        self._open_sinks = sinks
-        self._prices = Prices(settings.policy.prices)
-        self.recorder: Recorder | None = None
+        self.recorder: Recorder | ProcessRecorder | None = None
         inspector, traces = settings.inspector, settings.telemetry.traces
         others = inspector.enabled or settings.logs.access != "off"
         if others or traces.endpoint:
-            self.recorder = Recorder(
-                recorded(settings),
-                self._open,
-                log,
-                metrics,
-                self._read_usage,
-                bodies=inspector.enabled or traces.messages,
-                traced_only=not others,
-                scheme="https" if settings.listen.tls.cert_file else "http",
-            )
+            bodies, traced_only = inspector.enabled or traces.messages, not others
+            scheme: Scheme = "https" if settings.listen.tls.cert_file else "http"
+            what = recorded(settings)
+            if sinks is None and IS_AVAILABLE:
+                self.recorder = ProcessRecorder(settings, what, log, metrics, bodies, traced_only, scheme)
+            else:
+                self.recorder = Recorder(
+                    what,
+                    lambda: open_all_sinks(settings, log, sinks or open_sinks),
+                    log,
+                    metrics,
+                    usage_reader(settings),
+                    bodies=bodies,
+                    traced_only=traced_only,
+                    scheme=scheme,
+                )
         self.store = open_store(inspector)
 
     def is_for(self, settings: Settings) -> bool:
@@ -74,17 +75,6 @@ class Recording:
         finally:
             if self.store is not None:
                 await asyncio.to_thread(self.store.close)
-
-    def _read_usage(self, delivery: Delivery, content: bytes, streaming: bool) -> Usage | None:
-        return recorded_usage(delivery, content, streaming, self._prices)
-
-    def _open(self) -> list[RecordSink]:
-        """Open the sinks: the inspector's first, so that they are closed before a collector is waited for."""
-        settings = self._settings
-        stores = self._open_sinks(settings.inspector, self._log) if settings.inspector.enabled else ()
-        if settings.inspector.passthrough == "none":
-            stores = [RunsOnly(store) for store in stores]
-        return [*stores, *open_telemetry(settings)]
 
 
 def recorded(settings: Settings) -> Inspector:

@@ -1,18 +1,17 @@
-"""Makes `Lines`, redacted, from what the data port left of requests that passed. It runs in the recorder's thread."""
+"""Makes `Lines`, redacted, from what the data port left of requests that passed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from random import getrandbits
 
-from gateway.http1.request_heads import Fields
 from gateway.http1.response_heads import ResponseHead
 from gateway.inspector.heads import HeadMaker
 from gateway.inspector.lines import Line, LineRequest, LineResponse, Lines
 from gateway.observe.record import Scheme
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
-from gateway.proxy.capture import Passed
+from gateway.proxy.capture import FieldLines, Passed
 
 
 class LineMaker:
@@ -53,13 +52,13 @@ class _Tables:
 
     def __init__(self, heads: HeadMaker) -> None:
         self._heads = heads
-        self.requests: dict[Fields, int] = {}
+        self.requests: dict[FieldLines, int] = {}
         self.responses: dict[ResponseHead | None, int] = {None: -1}
         self.request_heads: list[LineRequest] = []
         self.response_heads: list[LineResponse] = []
         self.secrets: list[tuple[str, ...]] = []
 
-    def add_request(self, fields: Fields) -> int:
+    def add_request(self, fields: FieldLines) -> int:
         head = self._heads.request(fields, Secrets())
         self.requests[fields] = index = len(self.request_heads)
         self.request_heads.append(LineRequest(head.headers, fields.length or 0, head.user_agent, head.trace_id))

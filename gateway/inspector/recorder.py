@@ -14,31 +14,24 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from gateway.config.inspector import Inspector
-from gateway.inspector.lines import Lines
+from gateway.inspector.drop_log import DropLog
 from gateway.inspector.records import ReadUsage, RecordMaker
-from gateway.inspector.store import LineSink, RecordSink, StoreError
+from gateway.inspector.store import RecordSink
+from gateway.inspector.writer import LARGE, RecordWriter, Waiting
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.observe.record import ExchangeRecord, Scheme
-from gateway.observe.redact import describe_exception
+from gateway.observe.record import Scheme
 from gateway.proxy.capture import Captured, Passed
 
 GATHER = 0.1
 """Seconds in which exchanges are gathered, unless they are large: the thread wakes ten times a second."""
-_BATCH = 256
-"""Most records that a sink gets at a time."""
-_LINES = 1024
-"""Most lines that a sink gets at a time: they are made in about 1 ms."""
-_LARGE = 4 * 1024 * 1024
-"""Bytes of exchanges whose records a sink gets at a time; one exchange may be larger. No more are gathered."""
-_MANY = 2048
-"""No more exchanges are gathered."""
+MANY = 2048
+"""Exchanges from which no more are gathered."""
 _TURN = 0.002
 """Seconds of work after which the thread pauses as long, so that the event loop gets its turn, unless much waits.
 
 Each change of threads costs as much as a record: the other one's data have left the processor's caches.
 """
-_LOG_EVERY = 60.0
 
 
 class Recorder:
@@ -69,21 +62,18 @@ class Recorder:
         self.body_limit = settings.body_bytes
         self.traced_only = traced_only
         self._open_sinks = open_sinks
-        self._sinks: Sequence[RecordSink] = ()
-        self._log = log
         self._metrics = metrics
-        self._clock = clock
-        keep = self._keep if settings.media == "keep" else None
+        self._drops = DropLog(log, metrics, clock)
+        self._writer = RecordWriter(metrics.record_dropped, log)
+        keep = self._writer.keep_medium if settings.media == "keep" else None
         self._maker = RecordMaker(settings, os.getpid(), keep, read_usage, bodies, scheme)
-        self._queue: deque[tuple[Captured, int] | Passed] = deque()
+        self._queue: Waiting = deque()
         self._taken = self._done = 0  # bytes; each is written by one thread only
-        self._many, self._large = min(_MANY, settings.queue // 2), min(_LARGE, settings.queue_bytes // 2)
+        self._many, self._large = min(MANY, settings.queue // 2), min(LARGE, settings.queue_bytes // 2)
+        self._turn = 0.0
         self._awake = self._stopping = False
         self._wake = threading.Event()
         self._gather = threading.Event()
-        self._faults: dict[str, str] = {}
-        self._logged = metrics.records_dropped()  # by the recorder before this one
-        self._log_at = float("-inf")
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
     async def start(self) -> None:
@@ -92,7 +82,7 @@ class Recorder:
         Raises:
             StoreError, ConfigError: a sink can't be opened.
         """
-        self._sinks = await asyncio.to_thread(self._open_sinks)
+        self._writer.use(await asyncio.to_thread(self._open_sinks))
         self._thread.start()
 
     async def stop(self, seconds: float) -> None:
@@ -104,9 +94,9 @@ class Recorder:
         self._wake.set()
         await asyncio.to_thread(self._thread.join, seconds)
         if self._thread.is_alive():
-            self._drop("stopped", len(self._queue))
+            self._metrics.record_dropped("stopped", len(self._queue))
             self._queue.clear()
-            self._log_rest()
+            self._log_faults(now=True)
 
     # On the event loop
 
@@ -150,38 +140,21 @@ class Recorder:
             if not self._stopping:
                 self._gather.clear()
             while self._queue:
-                self._record(*self._next())
+                self._turn = time.monotonic()
+                self._writer.write_next(self._maker, self._queue, self._made)
                 self._log_faults()
             self._awake = False
             if self._queue or self._stopping:  # an exchange that came meanwhile has not set the event
                 self._wake.set()
-        self._close()
-        self._log_rest()
+        self._writer.close()
+        self._log_faults(now=True)  # there will be no other time
 
-    def _next(self) -> tuple[list[ExchangeRecord], Lines | None]:
-        """Make the records and lines of the next exchanges: a few hundred, or one that is large."""
-        records: list[ExchangeRecord] = []
-        passed: list[tuple[Passed, int]] = []
-        total = 0
-        turn = time.monotonic()
-        offset = time.time() - turn
-        while self._queue and len(records) < _BATCH and len(passed) < _LINES and total < _LARGE:
-            item = self._queue.popleft()
-            if len(item) != 2:
-                passed.append((item, len(records) + len(passed)))
-                continue
-            captured, size = item
-            total += size
-            try:
-                records.append(self._maker.make(captured, offset))
-            except Exception:
-                self._log.exception("internal error", request_id=captured.id)
-                self._drop("fault")
-            self._done += size
-            if time.monotonic() - turn > _TURN:
-                self._pause()
-                turn = time.monotonic()
-        return records, self._make_lines(passed, offset) if passed else None
+    def _made(self, size: int) -> None:
+        """Count the bytes of an exchange that is done, and pause after some time."""
+        self._done += size
+        if time.monotonic() - self._turn > _TURN:
+            self._pause()
+            self._turn = time.monotonic()
 
     def _pause(self) -> None:
         """Let the event loop have its turn, unless the queue is half full. Python ends a turn after 1 ms anyway."""
@@ -189,67 +162,6 @@ class Recorder:
         if len(self._queue) <= settings.queue // 2 and waiting <= settings.queue_bytes // 2:
             time.sleep(0 if self._gather.is_set() else _TURN)
 
-    def _make_lines(self, passed: list[tuple[Passed, int]], offset: float) -> Lines | None:
-        try:
-            return self._maker.lines.make(passed, offset)
-        except Exception:
-            self._log.exception("internal error")
-            self._drop("fault", len(passed))
-            return None
-
-    def _record(self, records: list[ExchangeRecord], lines: Lines | None) -> None:
-        count = len(records) + (len(lines.lines) if lines is not None else 0)
-        for sink in self._sinks if count else ():
-            try:
-                if lines is None:
-                    sink.add(records)
-                elif isinstance(sink, LineSink):
-                    sink.add_with_lines(records, lines)
-                else:
-                    sink.add(lines.among(records))
-            except Exception as error:
-                self._failed(sink, error, count)
-
-    def _keep(self, sha256: str, media_type: str, data: bytes) -> None:
-        for sink in self._sinks:
-            try:
-                sink.keep_medium(sha256, media_type, data)
-            except Exception as error:
-                self._failed(sink, error, 0)
-
-    def _close(self) -> None:
-        for sink in self._sinks:
-            try:
-                sink.close()
-            except Exception as error:
-                self._failed(sink, error, 0)
-
-    def _failed(self, sink: RecordSink, error: Exception, count: int) -> None:
-        """Count records that a sink did not take, and note why."""
-        known = isinstance(error, StoreError)
-        lost = error.lost if isinstance(error, StoreError) else None
-        self._drop(sink.name, count if lost is None else lost)
-        self._faults[sink.name] = str(error) if known else describe_exception(error, False)
-
-    def _drop(self, reason: str, count: int = 1) -> None:
-        self._metrics.record_dropped(reason, count)
-
-    def _log_rest(self) -> None:
-        """Log at once why records were dropped, as there will be no other time."""
-        self._log_at = float("-inf")
-        self._log_faults()
-
-    def _log_faults(self) -> None:
-        """Log once a minute why records were dropped."""
-        now = self._clock()
-        if now < self._log_at:
-            return
-        dropped = self._metrics.records_dropped()
-        news = {name: count - self._logged.get(name, 0) for name, count in dropped.items()}
-        parts = [f"{name}: {count}" for name, count in news.items() if count]
-        parts += [f"{name}: {fault}" for name, fault in self._faults.items()]
-        if parts:
-            self._log_at = now + _LOG_EVERY
-            self._logged = dropped
-            self._faults = {}
-            self._log.warning("records dropped", reason="; ".join(parts))
+    def _log_faults(self, now: bool = False) -> None:
+        if self._drops.write(self._writer.faults, now):
+            self._writer.faults.clear()

@@ -1,4 +1,4 @@
-"""Makes the record of an exchange, redacted, from what the data port left of it. It runs in the recorder's thread."""
+"""Makes the record of an exchange, redacted, from what the data port left of it. It runs where the recorder does."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from gateway.config.inspector import Inspector
 from gateway.config.problems import ConfigError, ConfigProblem
-from gateway.errors import GatewayError
 from gateway.inspector.bodies import BodyMaker
 from gateway.inspector.conversation import find_conversation, run_content
 from gateway.inspector.found_secrets import without_secrets
@@ -25,16 +22,14 @@ from gateway.observe.record import (
     Delivery,
     ExchangeRecord,
     HttpMessage,
-    RecordedError,
-    RecordedProblem,
     Scheme,
     Step,
     Usage,
 )
-from gateway.observe.redact import describe_error
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
 from gateway.proxy.capture import Bodies, Captured
+from gateway.proxy.request_log import new_id
 from gateway.proxy.routes import Intent
 from gateway.recent import Recent
 
@@ -87,9 +82,9 @@ class RecordMaker:
     def _make(self, captured: Captured, offset: float) -> ExchangeRecord:
         bodies = captured.bodies
         found = Secrets()
-        head = self._heads.request(captured.request.fields, found)
+        head = self._heads.request(captured.fields, found)
         if bodies is None or not self._records_bodies:
-            size = captured.request.fields.length or 0
+            size = captured.fields.length or 0
             request = HttpMessage(head.headers, Body(size, omitted=NOT_RECORDED))
             return self._record(captured, offset, head, found, request, self._response_line(captured, found))
         request = HttpMessage(head.headers, self._request_body(bodies, head, found))
@@ -116,11 +111,11 @@ class RecordMaker:
         content = run_content(bodies)
         error, trace = captured.error, captured.trace
         return ExchangeRecord(  # by position, because names take seven times as long
-            captured.id,
+            captured.id or new_id(),
             offset + started,
             captured.ended - started,
-            captured.request.method.decode("ascii"),
-            found.hide(self._redactor.target(captured.request.target, found)),
+            captured.method.decode("ascii"),
+            found.hide(self._redactor.target(captured.target, found)),
             route.intent.value,
             captured.status,
             self._worker,
@@ -130,7 +125,7 @@ class RecordMaker:
             route.id if route.kind == "agents" else "",
             captured.answered_at - started if captured.answered_at else None,
             None if bodies is None else bodies.delivery,
-            None if error is None else describe(error),
+            None if error is None else error.recorded,
             self._usage(captured, content),
             find_conversation(captured, content),
             trace.trace_id if trace is not None else head.trace_id,
@@ -142,7 +137,7 @@ class RecordMaker:
             answered,
             self._guardrails(bodies, found) if bodies is not None and bodies.guardrails else (),
             trace,
-            "HTTP/1.1" if captured.request.minor else "HTTP/1.0",
+            "HTTP/1.1" if captured.minor else "HTTP/1.0",
             self._scheme,
         )
 
@@ -216,7 +211,7 @@ class RecordMaker:
         """Return what the client got, if it is not the cluster's response."""
         answer, error = captured.answer, captured.error
         if error is not None:
-            return HttpMessage(_JSON, self._bodies.make((msgspec.json.encode(error.body()),), (), found))
+            return HttpMessage(_JSON, self._bodies.make((error.body,), (), found))
         body = bodies.relayed if answer is None else [answer.body]
         if body is None:
             return None
@@ -241,16 +236,6 @@ def _steps(captured: Captured, bodies: Bodies) -> tuple[Step, ...]:
         if answered_at:
             steps.append(Step("answer", answered_at - started, captured.ended - answered_at))
     return tuple(steps)
-
-
-def describe(error: GatewayError) -> RecordedError:
-    """Return an error as the log shows it."""
-    shown = describe_error(error, payloads=False)
-    problems = tuple(
-        RecordedProblem(problem.get("code", ""), problem.get("field", ""), problem.get("reason", ""))
-        for problem in shown["problems"]
-    )
-    return RecordedError(shown["type"], shown["reason"], problems)
 
 
 def make_redactor(settings: Inspector) -> Redactor:

@@ -13,25 +13,35 @@ _NAMES = (b"traceparent", b"tracestate")
 _BEGINNING = b"trace"
 _NO_TRACE, _NO_SPAN = b"0" * 32, b"0" * 16
 _SAMPLED = 1
+_LOW = 0xFFFF_FFFF_FFFF_FFFF
 _MOST_STATE = 512
 """Characters of `tracestate` that must be sent on (3.3.1.5); a longer one is not recorded."""
 
 
 def begin_trace(lines: Iterable[bytes], ratio: float) -> TraceContext:
-    """Return the trace context of a request, with a new span for the request to the cluster.
+    """Return the trace context of a request that may have one, with a new span for the request to the cluster.
 
-    lines: the request's header lines. ratio: the share of traces to record, of those that begin here. A client decides
-    about its own traces. Ids are random, so the same traces are recorded wherever the ratio is the same
-    (OpenTelemetry's TraceIdRatioBased).
+    lines: the request's header lines. ratio: see `new_trace`. A client decides about its own traces.
     """
-    span = f"{random.getrandbits(64) or 1:016x}"
     parent, state = _read(lines)
     if parent is None:
-        trace = random.getrandbits(128) or 1
-        return TraceContext(f"{trace:032x}", span, trace & 0xFFFF_FFFF_FFFF_FFFF < ratio * 2**64)
+        return new_trace(ratio)
+    span = f"{random.getrandbits(64) or 1:016x}"
     trace_id, parent_id, flags = parent.group(2, 3, 4)
     sampled = bool(int(flags, 16) & _SAMPLED)
     return TraceContext(trace_id.decode(), span, sampled, parent_id.decode(), state)
+
+
+def new_trace(ratio: float) -> TraceContext:
+    """Return the context of a trace that begins here, with a span for the request to the cluster.
+
+    ratio: the share of traces to record, of those that begin here. Ids are random, so the same traces are recorded
+    wherever the ratio is the same (OpenTelemetry's TraceIdRatioBased). An id of zeros, which is not valid, has a chance
+    of 2**-64.
+    """
+    bits = random.getrandbits(192)
+    ids = f"{bits:048x}"
+    return TraceContext(ids[:32], ids[32:], bits >> 64 & _LOW < ratio * 2**64)
 
 
 def has_context(lines: Iterable[bytes]) -> bool:
@@ -45,15 +55,15 @@ def read_trace_id(lines: Iterable[bytes]) -> str:
     return parent[2].decode() if parent is not None else ""
 
 
-def with_context(head: bytes, trace: TraceContext) -> bytes:
+def with_context(head: bytes, trace: TraceContext, has_context: bool = True) -> bytes:
     """Return header lines (with the empty line) as they are sent to the cluster.
 
-    A trace that the client does not record passes unchanged. One that begins here replaces a malformed one, with its
-    `tracestate`.
+    has_context: they may have a trace context. A trace that the client does not record passes unchanged. One that
+    begins here replaces a malformed one, with its `tracestate`.
     """
     if trace.parent and not trace.sampled:
         return head
-    if _BEGINNING in head.lower():
+    if has_context and _BEGINNING in head.lower():
         dropped = _NAMES[:1] if trace.parent else _NAMES
         lines = (line for line in head[:-4].split(b"\r\n") if line.partition(b":")[0].lower() not in dropped)
         head = b"\r\n".join((*lines, b"\r\n"))

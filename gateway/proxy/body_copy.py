@@ -48,17 +48,17 @@ class ResponseCopy(BodyCopy):
     __slots__ = ("decoded", "head")
 
     def __init__(self, limit: int) -> None:
-        super().__init__(limit)
+        BodyCopy.__init__(self, limit)  # every run: before Python 3.12, `super()` is slow
         self.head: ResponseHead | None = None
         self.decoded = False
 
-    def begin(self, head: ResponseHead, decoded: bool) -> None:
-        """Begin with a response. One that came before, and was not sent on, is dropped."""
+    def begin(self, head: ResponseHead, decoded: bool, piece: bytes, complete: bool) -> None:
+        """Begin with a response and the first piece of its body. A response that came before is dropped."""
         self.head = head
-        self.pieces.clear()
-        self.size = 0
-        self.complete = False
         self.decoded = decoded or not head.chunked
+        size = self.size = len(piece)
+        self.pieces = [piece if size <= self.limit else piece[: self.limit]] if size and self.limit else []
+        self.complete = complete
 
     @property
     def is_small(self) -> bool:

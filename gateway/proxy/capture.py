@@ -1,21 +1,40 @@
-"""What an exchange leaves for the recorder: references, from which another thread makes a record."""
+"""What an exchange leaves for the recorder: references, from which a record is made elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from gateway.errors import GatewayError
-from gateway.http1.request_heads import Fields, Request
 from gateway.http1.response_heads import ResponseHead
-from gateway.observe.record import Delivery, TraceContext
+from gateway.observe.record import Delivery, RecordedError, RecordedProblem, TraceContext
+from gateway.observe.redact import describe_error
 from gateway.ports import Answer, Steps
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.routes import Route
 
-Passed = tuple[Fields, bytes, bytes, int, int, str, float, float, float, int, ResponseHead | None]
+Data = bytes | memoryview
+
+
+class FieldLines(Protocol):
+    """The header fields of a request: `gateway.http1.request_heads.Fields`, or a copy of what is recorded of them."""
+
+    @property
+    def lines(self) -> Sequence[bytes]:
+        """As received."""
+
+    @property
+    def length(self) -> int | None:
+        """Content-Length."""
+
+    def __hash__(self) -> int:
+        """Return a hash; equal fields have the same lines."""
+
+
+Passed = tuple[FieldLines, bytes, bytes, int, int, str, float, float, float, int, ResponseHead | None]
 """A request that passed unchanged, whose bodies are not recorded. A tuple, because there are so many.
 
 fields, method, target, minor version; connection, client; started, answered_at, ended; status; head. As in `Captured`.
@@ -36,7 +55,7 @@ class Bodies(Struct, gc=False):
     request: bytes | BodyCopy
     chunk_lines: bool = False
     sent_head: bytes = b""
-    sent: Sequence[bytes | memoryview] | None = None
+    sent: Sequence[Data] | None = None
     response: ResponseCopy | None = None
     relayed: list[bytes] | None = None
     delivery: Delivery | None = None
@@ -49,26 +68,37 @@ class Bodies(Struct, gc=False):
     @property
     def size(self) -> int:
         """Bytes that are held. Pieces of `sent` that are part of `request` count twice."""
-        request, response = self.request, self.response
+        request, response, sent = self.request, self.response, self.sent
         held = len(request) if isinstance(request, bytes) else request.held
-        if self.sent is not None:
-            held += len(self.sent[0]) if len(self.sent) == 1 else sum(map(len, self.sent))
+        if sent is not None:
+            held += len(sent[0]) if len(sent) == 1 else sum(map(len, sent))
         if self.relayed is not None:
             held += sum(map(len, self.relayed))
-        return held if response is None else held + response.held
+        return held if response is None else held + min(response.size, response.limit)
+
+
+class CapturedError(Struct, frozen=True, array_like=True, gc=False):
+    """Why the gateway refused or failed a request. body: of its response, as JSON."""
+
+    recorded: RecordedError
+    body: bytes
 
 
 class Captured(Struct, gc=False):
     """An exchange that is over. Times are in seconds of `time.monotonic`.
 
-    connection, client: number and address of the client's connection. answered_at: when the head of the cluster's
-    response arrived; 0 without one. head: that head. status: see `ExchangeRecord`. answer: the gateway's own response,
-    or the body in place of the cluster's. error: why the gateway refused or failed it. bodies: None if they are not
-    recorded. trace: see `ExchangeRecord`.
+    id: "" if it was not needed yet. fields, method, target, minor: of the request. connection, client: number and
+    address of the client's connection. answered_at: when the head of the cluster's response arrived; 0 without one.
+    head: that head. status: see `ExchangeRecord`. answer: the gateway's own response, or the body in place of the
+    cluster's. error: why the gateway refused or failed it. bodies: None if they are not recorded. trace: see
+    `ExchangeRecord`.
     """
 
     id: str
-    request: Request
+    fields: FieldLines
+    method: bytes
+    target: bytes
+    minor: int
     route: Route
     connection: int
     client: str
@@ -78,7 +108,7 @@ class Captured(Struct, gc=False):
     answered_at: float = 0.0
     head: ResponseHead | None = None
     answer: Answer | None = None
-    error: GatewayError | None = None
+    error: CapturedError | None = None
     bodies: Bodies | None = None
     trace: TraceContext | None = None
 
@@ -100,3 +130,13 @@ class Capture(Protocol):
 
     def add_passed(self, passed: Passed) -> None:
         """Take a request that passed. It never waits and never fails."""
+
+
+def capture_error(error: GatewayError) -> CapturedError:
+    """Return an error as the log shows it, and as the client got it."""
+    shown = describe_error(error, payloads=False)
+    problems = tuple(
+        RecordedProblem(problem.get("code", ""), problem.get("field", ""), problem.get("reason", ""))
+        for problem in shown["problems"]
+    )
+    return CapturedError(RecordedError(shown["type"], shown["reason"], problems), msgspec.json.encode(error.body()))

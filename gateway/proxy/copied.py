@@ -34,12 +34,9 @@ class _Copied(Exchange):
 
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
-        copy = self._copies[1]
-        copy.begin(head, self.outbound.decode)
-        if head.status == 101:  # what follows belongs to a tunnel
-            copy.add(b"", True)
-        else:
-            copy.add(piece, complete)
+        is_tunnel = head.status == 101  # what follows does not belong to a body
+        first, last = (b"", True) if is_tunnel else (piece, complete)
+        self._copies[1].begin(head, self.outbound.decode, first, last)
         super().on_head(head, piece, complete)
 
     def on_body(self, piece: bytes, complete: bool) -> None:

@@ -117,7 +117,7 @@ class DataPort:
     def _record(self, exchange: Exchange, capture: Capture) -> None:
         if exchange.is_recorded if exchange.reads_body else capture.passthrough:
             now = time.monotonic()
-            passed = exchange.passed(now)
+            passed = None if exchange.reads_body else exchange.passed(now)
             if passed is not None:
                 capture.add_passed(passed)
             else:

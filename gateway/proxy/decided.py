@@ -104,8 +104,7 @@ class DecidedExchange(Exchange):
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`. Send on a response, or hold it back until the use case has decided what to do with it."""
         if self._copy is not None:
-            self._copy.begin(head, self.outbound.decode)
-            self._copy.add(piece, complete)
+            self._copy.begin(head, self.outbound.decode, piece, complete)
         if self._retry and head.status >= 400:
             self._held = _HeldResponse(head)
             self._hold(self._held, piece, complete)

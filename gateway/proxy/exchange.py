@@ -15,7 +15,7 @@ from gateway.http1.state import EXCHANGE, ExchangeEvent
 from gateway.ports import Answer
 from gateway.proxy import error_responses
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Capture, Captured, Passed
+from gateway.proxy.capture import Capture, Captured, Passed, capture_error
 from gateway.proxy.dispatch import Dispatcher
 from gateway.proxy.relay import Relay, RelayPort
 from gateway.proxy.routes import WRITES, Intent
@@ -172,9 +172,13 @@ class Exchange(Relay):
 
     def captured(self, now: float) -> Captured:
         """Return what the recorder gets of this exchange, which ends now."""
+        request = self.request
         return Captured(
             self.request_id,
-            self.request,
+            request.fields,
+            request.method,
+            request.target,
+            request.minor,
             self.route,
             self.client.number,
             self.client.peer,
@@ -184,5 +188,5 @@ class Exchange(Relay):
             self.answered_at,
             self.head,
             self.answer,
-            self.error,
+            None if self.error is None else capture_error(self.error),
         )

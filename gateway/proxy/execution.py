@@ -10,12 +10,12 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, release_frames
 from gateway.http1.request_heads import Fields, Request
-from gateway.observe.trace_context import begin_trace, has_context, with_context
+from gateway.observe.trace_context import begin_trace, has_context, new_trace, with_context
 from gateway.ports import Answer, Answered, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.body_copy import ResponseCopy
 from gateway.proxy.buffered_body import BufferedBody
-from gateway.proxy.capture import Bodies, Captured
+from gateway.proxy.capture import Bodies, Captured, capture_error
 from gateway.proxy.decided import HELD_ANSWER, DecidedExchange
 from gateway.proxy.exchange import ExchangePort
 from gateway.proxy.interfaces import Client
@@ -44,7 +44,8 @@ class Execution(DecidedExchange):
                 fields = request.fields
                 if fields.traced is None:
                     fields.traced = has_context(fields.lines)
-                self.trace = begin_trace(fields.lines if fields.traced else (), port.trace_ratio)
+                ratio = port.trace_ratio
+                self.trace = begin_trace(fields.lines, ratio) if fields.traced else new_trace(ratio)
         self.is_recorded = port.capture is not None and (
             not port.capture.traced_only or (self.trace is not None and self.trace.sampled)
         )
@@ -206,7 +207,7 @@ class Execution(DecidedExchange):
             size = sum(map(len, pieces))
         self._sent_head = b"%b%d%b" % (before, size, after)
         if self.trace is not None and not (self.trace.parent and self._is_signed()):
-            self._sent_head = with_context(self._sent_head, self.trace)
+            self._sent_head = with_context(self._sent_head, self.trace, bool(self.request.fields.traced))
         return self._sent_head, pieces
 
     def _is_signed(self) -> bool:
@@ -220,12 +221,11 @@ class Execution(DecidedExchange):
 
     def captured(self, now: float) -> Captured:
         """See `Exchange`: with the bodies."""
-        captured = super().captured(now)
-        forward, steps = self._forward, self._steps
+        forward, steps, answer, error = self._forward, self._steps, self.answer, self.error
         raw = self._raw or (self._read.value() if self._read is not None else b"")
         copy = self._copy if self._copy is not None and self._copy.head is not None else None
         delivery = forward.delivery if steps is None else forward.delivery or steps.delivery
-        captured.bodies = Bodies(
+        bodies = Bodies(
             raw,
             False,
             self._sent_head,
@@ -237,10 +237,28 @@ class Execution(DecidedExchange):
             self._read_at,
             self._sent_at,
             steps,
-            forward.guardrails or (self.error.guardrails if self.error is not None else ()),
+            forward.guardrails or (error.guardrails if error is not None else ()),
         )
-        captured.trace = self.trace
-        return captured
+        request, client = self.request, self.client
+        return Captured(
+            self._id if answer is None and error is None else self.request_id,
+            request.fields,
+            request.method,
+            request.target,
+            request.minor,
+            self.route,
+            client.number,
+            client.peer,
+            self.started,
+            now,
+            self.status,
+            self.answered_at,
+            self.head,
+            answer,
+            None if error is None else capture_error(error),
+            bodies,
+            self.trace,
+        )
 
 
 def decode_fields(fields: Fields) -> CIMultiDict[str]:

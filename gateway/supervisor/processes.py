@@ -29,6 +29,7 @@ from gateway.observe.logs import Logger, configure
 from gateway.process import RELOAD, STOP_NOW, StopSignals, on_hang_up
 from gateway.process import serve as run_gateway
 from gateway.proxy.acceptor import UNIX, bind
+from gateway.subprocesses import module_command
 from gateway.supervisor.admin import SupervisorPages
 
 _FIRST, _LONGEST = 0.2, 30.0
@@ -127,7 +128,7 @@ class Supervisor:
     def _command(self, number: int) -> list[str]:
         over = {"listen": {"data_port": self._data_port, "admin_host": f"{UNIX}{self._socket(number)}"}}
         source = self._source.with_overrides(over).dump()
-        return [sys.executable, *_path_options(), "-m", "gateway.supervisor.processes", str(number), source]
+        return [*module_command("gateway.supervisor.processes"), str(number), source]
 
     def _socket(self, number: int) -> Path:
         return self._folder / f"{number}.sock"
@@ -174,17 +175,6 @@ class Supervisor:
     def _connect(self, number: int) -> aiohttp.ClientSession:
         """Return a client of the admin port of worker `number`."""
         return aiohttp.ClientSession("http://worker", connector=aiohttp.UnixConnector(str(self._socket(number))))
-
-
-def _path_options() -> list[str]:
-    """Return the options with which `python -m` imports from the same places as this process.
-
-    Without `-P` it imports from the working directory first. The command `mlc-gateway` does not import from there.
-    """
-    try:
-        return [] if str(Path.cwd()) in sys.path else ["-P"]
-    except FileNotFoundError:  # the directory was deleted
-        return ["-P"]
 
 
 def _signal(process: asyncio.subprocess.Process, name: signal.Signals) -> None:

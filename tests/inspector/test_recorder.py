@@ -45,8 +45,8 @@ async def test_what_is_dropped_is_logged_while_the_queue_is_never_empty(monkeypa
     logged = threading.Event()
     log_faults = Recorder._log_faults
 
-    def note(recorder: Recorder) -> None:
-        log_faults(recorder)
+    def note(recorder: Recorder, now: bool = False) -> None:
+        log_faults(recorder, now)
         logged.set()
 
     def fail_and_go_on() -> None:

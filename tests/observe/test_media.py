@@ -138,3 +138,21 @@ def test_a_medium_that_is_known_is_decoded_once(monkeypatch: pytest.MonkeyPatch)
     assert decoded == []
     assert word(data[:-1] + b"x", "image/png").encode() in shorten_media(b'{"data": "%b"}' % other, known=known)
     assert decoded == [1]
+
+
+@pytest.mark.parametrize("size", [60_000, 60_001, 60_002])
+def test_a_known_medium_that_is_a_piece_is_not_searched_again(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    data = (PNG + bytes(range(256)) * 300)[:size]
+    body = b'{"data": "%b"}' % base64.b64encode(data)
+    piece = memoryview(body)[10:-2]
+    known: media.Known = []
+    shorten_media(body, known=known)
+    before = b'"url": "data:image/gif;base64,'
+    for preceding in (b"", before):
+        expected = shorten_media(piece, preceding)
+        other = shorten_media(bytes(piece[:-3]) + b"AAA", preceding)
+        assert shorten_media(memoryview(bytes(piece[:-3]) + b"AAA"), preceding, known=known) == other != expected
+        with monkeypatch.context() as patch:
+            patch.setattr(media, "_runs", None)
+            assert shorten_media(piece, preceding, known=known) == expected
+    assert word(data, "image/gif").encode() == shorten_media(piece, before)

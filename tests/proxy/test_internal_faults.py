@@ -13,7 +13,7 @@ from aiohttp import ClientSession, ClientTimeout
 
 from gateway.admin.listener import AdminListener
 from gateway.app import Gateway, build
-from gateway.inspector.recorder import Recorder
+from gateway.inspector.process.recorder import ProcessRecorder
 from gateway.observe.logs import configure
 from gateway.ports import Forward
 from gateway.proxy.admission import Admission
@@ -51,7 +51,7 @@ REQUESTS = {
 }
 FAULTS: list[tuple[type, str]] = [
     (RequestLog, "response_began"), (RequestLog, "finished"), (RequestLog, "failed"), (RequestLog, "rewrote"),
-    (Recorder, "add"), (Recorder, "add_passed"), (AnswerReport, "run"),
+    (ProcessRecorder, "add"), (ProcessRecorder, "add_passed"), (AnswerReport, "run"),
     (Admission, "enter"), (DataPort, "admit"), (DataPort, "exchange"), (Router, "exchange"),
     (Exchange, "start"), (Exchange, "on_connection"), (Exchange, "on_head"), (Exchange, "on_body"),
     (Exchange, "parts"), (Exchange, "captured"), (Exchange, "passed"), (Exchange, "reply"),

@@ -146,16 +146,17 @@ def join(head: ExchangeRecord, content: Content) -> ExchangeRecord:
 
 def without_surrogates(record: ExchangeRecord) -> ExchangeRecord:
     """Return the record with U+FFFD in place of surrogates, which have no UTF-8 form: bytes that were no UTF-8."""
-    cleaned: ExchangeRecord = msgspec.convert(_clean(msgspec.to_builtins(record)), ExchangeRecord)
+    cleaned: ExchangeRecord = msgspec.convert(replace_surrogates(msgspec.to_builtins(record)), ExchangeRecord)
     return cleaned
 
 
-def _clean(value: Any) -> Any:
+def replace_surrogates(value: Any) -> Any:
+    """Return texts, and collections of them, with U+FFFD in place of surrogates."""
     match value:
         case str():
             return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         case Mapping():
-            return {_clean(key): _clean(each) for key, each in value.items()}
+            return {replace_surrogates(key): replace_surrogates(each) for key, each in value.items()}
         case list() | tuple():
-            return [_clean(each) for each in value]
+            return [replace_surrogates(each) for each in value]
     return value

@@ -1,0 +1,332 @@
+"""The recorder in a process of its own: what arrives there, and what happens when it stalls or dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from multidict import CIMultiDict
+
+from gateway.app import Gateway
+from gateway.config.inspector import Inspector
+from gateway.execute.rendered import Rendering
+from gateway.http1.request_heads import RequestReader
+from gateway.http1.response_heads import ResponseHead
+from gateway.http1.rules import HeadLimits
+from gateway.inspector.process.arrived import BatchReader
+from gateway.inspector.process.gathering import Gathering, Numbers
+from gateway.inspector.process.messages import READ_BATCH
+from gateway.inspector.process.recorder import ProcessRecorder
+from gateway.inspector.process.shared_memory import SharedMemory
+from gateway.inspector.records import RecordMaker
+from gateway.inspector.store import Filter, StoreError
+from gateway.inspector.writer import Waiting
+from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.profile import AgentProfile
+from gateway.observe.metrics import Metrics
+from gateway.observe.record import Delivery, RecordedError, TraceContext
+from gateway.ports import Answer, Steps
+from gateway.proxy.body_copy import BodyCopy, ResponseCopy
+from gateway.proxy.capture import Bodies, Captured, CapturedError, Passed
+from gateway.proxy.routes import Intent, Route
+from tests.conftest import StartGateway, settings_for
+from tests.proxy.use_case import UseCase
+from tests.wire import PATIENCE, RecordingUpstream, send_request
+
+LIMITS = HeadLimits()
+FIELDS = RequestReader(LIMITS).read(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer abcdefgh1\r\n\r\n").fields
+HEAD = ResponseHead(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", LIMITS)
+CHUNKED = ResponseHead(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", LIMITS)
+RUN = Route(Intent.EXECUTE, "agents", "a")
+DELIVERY = Delivery("name", "flow", "text", "openai/v1/chat/completions", "gpt", "text", "text", ("NOTICE",))
+RENDER = Rendering(AgentProfile("a", "name", "flow", (2, 19, 0), Generation.TEXT))
+IMAGE = b'{"input": [{"source": {"data": "' + b"iVBORw0KGgo" + b"QUJD" * 50_000 + b'"}}]}'
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def response(head: ResponseHead = HEAD, *pieces: bytes, limit: int = 1000) -> ResponseCopy:
+    copy = ResponseCopy(limit)
+    copy.begin(head, False, b"", False)
+    for piece in pieces or (b"{}",):
+        copy.add(piece, piece is (pieces or (b"{}",))[-1])
+    return copy
+
+
+def request(*pieces: bytes, limit: int = 1000) -> BodyCopy:
+    copy = BodyCopy(limit)
+    for piece in pieces:
+        copy.add(piece, True)
+    return copy
+
+
+def steps() -> Steps:
+    taken = Steps(1.0)
+    taken.end("decode", 1.5)
+    return taken
+
+
+def captured(bodies: Bodies | None = None, **more: Any) -> Captured:
+    times = {"started": 1.0, "ended": 2.0, "answered_at": 1.5}
+    given: dict[str, Any] = {"connection": 3, "client": "127.0.0.1", **times, "status": 200, "head": HEAD, **more}
+    return Captured("id", FIELDS, b"POST", b"/a?sig=secret", 1, RUN, bodies=bodies, **given)
+
+
+def parts_of(body: bytes) -> list[bytes | memoryview]:
+    view = memoryview(body)
+    return [b'{"parameters": {"question": "', view[40:150_000], view[150_000:150_010], b'"}}']
+
+
+EXCHANGES: dict[str, Captured] = {
+    "run": captured(Bodies(b'{"a": 1}', False, b"POST / HTTP/1.1\r\nHost: y\r\n\r\n", [b"{}"], response())),
+    "prepared run": captured(Bodies(b"{}", sent_head=b"a: b\r\n\r\n", sent=[b"{}"], delivery=DELIVERY, render=RENDER)),
+    "steps": captured(Bodies(b"{}", response=response(), delivery=DELIVERY, read_at=1.1, sent_at=1.6, steps=steps())),
+    "image": captured(Bodies(IMAGE, sent_head=b"a: b\r\n\r\n", sent=parts_of(IMAGE), response=response())),
+    "large, sent otherwise": captured(Bodies(IMAGE, sent_head=b"a: b\r\n\r\n", sent=[IMAGE[:-1] + b" "])),
+    "large response": captured(Bodies(b"{}", response=response(HEAD, b"x" * 20_000, b"y" * 20_000, limit=30_000))),
+    "chunks": captured(
+        Bodies(request(b"2\r\n{}\r\n0\r\n\r\n"), True, response=response(CHUNKED, b"2\r\n{}\r\n0\r\n\r\n"))
+    ),
+    "cut": captured(Bodies(request(b"x" * 20_000, b"y" * 20_000, limit=25_000))),
+    "events": captured(Bodies(b"{}", sent=[b"{}"], response=response(CHUNKED, b"a"), relayed=[b"data: 1\n\n"])),
+    "guardrails": captured(Bodies(b"{}", guardrails=[{"name": "g", "allowed": True}])),
+    "answer": captured(answer=Answer(200, CIMultiDict([("A", "1"), ("A", "2")]), b"{}"), head=None, answered_at=0.0),
+    "refusal": captured(Bodies(b"{}"), error=CapturedError(RecordedError("T", "why"), b'{"error": 1}'), head=None),
+    "trace": captured(Bodies(b"{}"), trace=TraceContext("a" * 32, "b" * 16, True, "c" * 16, "k=v")),
+    "surrogates": captured(Bodies(b"{}", delivery=Delivery("\ud800name")), client="\ud800"),
+}
+
+
+def passed(number: int) -> Passed:
+    return FIELDS, b"GET", b"/%d" % number, 1, 1, "127.0.0.1", 1.0, 2.0, 3.0, 200, HEAD if number % 2 else None
+
+
+class Transfer:
+    """Shared memory, written and read by one process."""
+
+    def __init__(self) -> None:
+        self._memory = SharedMemory.create()
+        self._other = SharedMemory(os.dup(self._memory.descriptor))
+        self.gathering = Gathering(0, self._memory, Numbers())
+        self._reader = BatchReader(LIMITS)
+
+    def send(self) -> list[Any]:
+        """Return what arrives of what was gathered."""
+        batch = READ_BATCH(self.gathering.finish())
+        with self._other.view(batch.size) as view:
+            arrived: list[Waiting] = list(self._reader.read(batch, view))
+        self.gathering.clear()
+        return [item for some in arrived for item in some]
+
+    def close(self) -> None:
+        self._memory.close()
+        self._other.close()
+
+
+@pytest.fixture
+def transfer() -> Any:
+    made = Transfer()
+    yield made
+    made.close()
+
+
+def record_of(one: Captured) -> Any:
+    return RecordMaker(Inspector(passthrough="bodies"), 7).make(one, 100.0)
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_the_same_record_is_made_of_what_arrives(transfer: Transfer, name: str) -> None:
+    sent = EXCHANGES[name]
+    size = sent.bodies.size if sent.bodies is not None else 0
+    for _ in range(2):
+        transfer.gathering.add(sent, size)
+        [(arrived, arrived_size)] = transfer.send()
+        assert arrived_size == size
+        expected = record_of(sent)
+        if name == "surrogates":
+            assert (record_of(arrived).client, record_of(arrived).delivery.agent_name) == ("\ufffd", "\ufffdname")
+        else:
+            assert record_of(arrived) == expected
+            assert arrived.bodies is None or arrived.bodies.size == size
+
+
+def test_what_is_sent_of_the_clients_body_is_copied_once(transfer: Transfer) -> None:
+    transfer.gathering.add(EXCHANGES["image"], 2 * len(IMAGE))
+    batch = READ_BATCH(transfer.gathering.finish())
+    assert len(IMAGE) < sum(batch.tables) < 1.1 * len(IMAGE)
+
+
+def test_a_part_whose_beginning_is_in_the_body_before_it_is_copied(transfer: Transfer) -> None:
+    body = b"A" * 40_000 + b"B" * 40_000
+    sent = captured(Bodies(body, sent_head=b"a: b\r\n\r\n", sent=[memoryview(body)[1000:60_000]]))
+    transfer.gathering.add(sent, 60_000)
+    [(arrived, _)] = transfer.send()
+    assert b"".join(arrived.bodies.sent) == body[1000:60_000]
+
+
+def test_all_exchanges_arrive_in_their_order(transfer: Transfer) -> None:
+    order = [0, 0, 1, 0, 1, 1, 0] * 100
+    for number, is_run in enumerate(order):
+        if is_run:
+            transfer.gathering.add(numbered_run(number), 500)
+        else:
+            transfer.gathering.add_passed(passed(number))
+    arrived = transfer.send()
+    assert [int(item[0].id if len(item) == 2 else item[2][1:]) for item in arrived] == list(range(len(order)))
+    lines = [item for item in arrived if len(item) != 2]
+    assert {line[-1].raw if line[-1] is not None else None for line in lines} == {HEAD.raw, None}
+    assert all(tuple(line[0].lines) == tuple(FIELDS.lines) for line in lines)
+
+
+def numbered_run(number: int) -> Captured:
+    one = captured(Bodies(b"x" * 500))
+    one.id = str(number)
+    return one
+
+
+def test_deliveries_stay_the_same_objects(transfer: Transfer) -> None:
+    same = Delivery("name")
+    found = []
+    for delivery in (DELIVERY, same, DELIVERY, Delivery("name")):
+        transfer.gathering.add(captured(Bodies(b"{}", delivery=delivery)), 2)
+        [(arrived, _)] = transfer.send()
+        found.append(arrived.bodies.delivery)
+    assert found[0] is found[2]
+    assert found[1] == found[3]
+    assert found[1] is not found[3]
+
+
+def test_what_has_no_form_as_bytes_renders_nothing(transfer: Transfer) -> None:
+    transfer.gathering.add(captured(Bodies(b"{}", delivery=DELIVERY, render=lambda body: "call")), 2)
+    [(arrived, _)] = transfer.send()
+    assert arrived.bodies.render is None
+
+
+def settings(tmp_path: Path, **more: Any) -> dict[str, Any]:
+    return {"inspector": {"enabled": True, "sqlite": {"directory": str(tmp_path / "store")}, **more}}
+
+
+def recorder_of(gateway: Gateway) -> ProcessRecorder:
+    recorder = gateway._recording.recorder
+    assert isinstance(recorder, ProcessRecorder)
+    return recorder
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(PATIENCE * 100):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise TimeoutError
+
+
+def stored(gateway: Gateway) -> int:
+    store = gateway._recording.store
+    assert store is not None
+    return len(store.rows(Filter()))
+
+
+async def test_a_recorder_that_is_killed_is_started_again(start_gateway: StartGateway, tmp_path: Path) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), settings(tmp_path))
+        recorder = recorder_of(gateway)
+        killed = recorder.pid
+        assert killed is not None
+        os.kill(killed, signal.SIGSTOP)
+        await send_request(gateway.data_port, GET)
+        await until(lambda: recorder.waiting == (1, 0))  # it is announced, and the next one is gathered
+        await send_request(gateway.data_port, GET)
+        os.kill(killed, signal.SIGKILL)
+        await until(lambda: stored(gateway) == 1)
+        assert recorder.pid not in (None, killed)
+        assert gateway.metrics.records_dropped() == {"process": 1}
+        assert (await send_request(gateway.data_port, GET)).line == b"HTTP/1.1 200 OK"
+        await until(lambda: stored(gateway) == 2)
+
+
+async def test_a_recorder_that_stalls_costs_forwarding_nothing(start_gateway: StartGateway, tmp_path: Path) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), settings(tmp_path, queue=3))
+        recorder = recorder_of(gateway)
+        assert recorder.pid is not None
+        os.kill(recorder.pid, signal.SIGSTOP)
+        for _ in range(5):
+            assert (await send_request(gateway.data_port, GET)).line == b"HTTP/1.1 200 OK"
+        assert sum(recorder.waiting) == 3
+        assert gateway.metrics.records_dropped() == {"queue": 2}
+        os.kill(recorder.pid, signal.SIGCONT)
+        await until(lambda: stored(gateway) == 3)
+
+
+async def test_a_stalled_recorder_does_not_keep_the_gateway_from_stopping(
+    start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), settings(tmp_path))
+        recorder = recorder_of(gateway)
+        pid = recorder.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        await send_request(gateway.data_port, GET)
+        await recorder.stop(0.0)
+        assert gateway.metrics.records_dropped() == {"stopped": 1}
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+async def test_the_recorder_records_what_it_was_sent_when_the_gateway_dies(
+    start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), settings(tmp_path))
+        recorder = recorder_of(gateway)
+        process = recorder._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        await send_request(gateway.data_port, GET)
+        await until(lambda: recorder.waiting == (1, 0))
+        assert recorder._task is not None
+        recorder._task.cancel()
+        await asyncio.wait({recorder._task})
+        process._channel.close()
+        os.kill(process.pid, signal.SIGCONT)
+        assert await asyncio.to_thread(process._process.wait, PATIENCE) == 0
+        assert stored(gateway) == 1
+
+
+async def test_signals_to_all_processes_do_not_end_the_recorder(start_gateway: StartGateway, tmp_path: Path) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), settings(tmp_path))
+        pid = recorder_of(gateway).pid
+        assert pid is not None
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(pid, name)
+        await send_request(gateway.data_port, GET)
+        await until(lambda: stored(gateway) == 1)
+        assert recorder_of(gateway).pid == pid
+
+
+async def test_what_the_process_cannot_do_stops_the_start() -> None:
+    settings = settings_for("http://127.0.0.1:9")
+    recorder = ProcessRecorder(settings, settings.inspector, structlog.get_logger(), Metrics())
+    recorder._plan = recorder._plan._replace(recorded=Inspector(redact_paths=["["]))
+    with pytest.raises(StoreError, match="is not a path"):
+        await recorder.start()
+    assert recorder.pid is None
+
+
+async def test_memory_of_large_exchanges_is_given_back(start_gateway: StartGateway, tmp_path: Path) -> None:
+    body = b" " * (20 << 20)
+    head = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), settings(tmp_path))
+        recorder = recorder_of(gateway)
+        await send_request(gateway.data_port, head + body)
+        await until(lambda: recorder.done == 1)
+        await until(lambda: all(memory.size <= 1 << 20 for memory in recorder._memories))
+        assert all(os.fstat(memory.descriptor).st_size == memory.size for memory in recorder._memories)
