@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-_JOINED = 2 << 20
+_JOINED = 1 << 20
 """Bytes up to which pieces are kept and joined: one copy, where a buffer that grows piece by piece takes several."""
 
 
