@@ -71,7 +71,7 @@ def scaling(
                     before = process.cpu()
                     answers.append(many(process.port, ask, seconds, load[workers], folder, _CONNECTIONS))
                     cpu.append((process.cpu() - before) / max(answers[-1], 1))
-                found.answers.setdefault(name, []).append(answers[1] / answers[0])
+                found.answers.setdefault(name, []).append(answers[1] / max(answers[0], 1))
                 found.cpu.setdefault(name, []).append(cpu[1] / cpu[0])
     finally:
         upstream.pin(set(cores))
