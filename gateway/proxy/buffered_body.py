@@ -9,14 +9,15 @@ _JOINED = 1 << 20
 
 
 class BufferedBody:
-    """Collects the pieces of a body. size: bytes of it so far."""
+    """Collects the pieces of a body. length: as announced, if it was. size: bytes of it so far."""
 
     __slots__ = ("_large", "_pieces", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, length: int | None) -> None:
         self.size = 0
         self._pieces: list[bytes] = []
-        self._large: io.BytesIO | None = None
+        # A BytesIO becomes the body without another copy, and allocates no more than what has arrived.
+        self._large = io.BytesIO() if length is not None and length > _JOINED else None
 
     def write(self, piece: bytes) -> None:
         """Append a piece."""
@@ -26,7 +27,6 @@ class BufferedBody:
         elif self.size <= _JOINED:
             self._pieces.append(piece)
         else:
-            # A BytesIO becomes the body without another copy, and allocates no more than what has arrived.
             self._large = io.BytesIO()
             self._large.writelines([*self._pieces, piece])
             self._pieces.clear()

@@ -90,7 +90,7 @@ class Execution(DecidedExchange):
             return
         size = len(piece)
         if not complete or self._read is not None:
-            read = self._read = self._read or BufferedBody()
+            read = self._read = self._read or BufferedBody(self.request.fields.length)
             read.write(piece)
             size = read.size
         if size > (limit := self._port.limits.body):
