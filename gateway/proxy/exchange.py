@@ -171,10 +171,10 @@ class Exchange(Relay):
         )
 
     def captured(self, now: float) -> Captured:
-        """Return what the recorder gets of this exchange, which ends now."""
-        request = self.request
+        """Return what the recorder gets of this exchange, which ends now. Without an id, the recorder makes one."""
+        request, answer, error = self.request, self.answer, self.error
         return Captured(
-            self.request_id,
+            self._id if answer is None and error is None else self.request_id,
             request.fields,
             request.method,
             request.target,
@@ -187,6 +187,6 @@ class Exchange(Relay):
             self.status,
             self.answered_at,
             self.head,
-            self.answer,
-            None if self.error is None else capture_error(self.error),
+            answer,
+            None if error is None else capture_error(error),
         )

@@ -15,7 +15,7 @@ from gateway.ports import Answer, Answered, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.body_copy import ResponseCopy
 from gateway.proxy.buffered_body import BufferedBody
-from gateway.proxy.capture import Bodies, Captured, capture_error
+from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.decided import HELD_ANSWER, DecidedExchange
 from gateway.proxy.exchange import ExchangePort
 from gateway.proxy.interfaces import Client
@@ -221,11 +221,12 @@ class Execution(DecidedExchange):
 
     def captured(self, now: float) -> Captured:
         """See `Exchange`: with the bodies."""
-        forward, steps, answer, error = self._forward, self._steps, self.answer, self.error
+        captured = super().captured(now)
+        forward, steps, error = self._forward, self._steps, self.error
         raw = self._raw or (self._read.value() if self._read is not None else b"")
         copy = self._copy if self._copy is not None and self._copy.head is not None else None
         delivery = forward.delivery if steps is None else forward.delivery or steps.delivery
-        bodies = Bodies(
+        captured.bodies = Bodies(
             raw,
             False,
             self._sent_head,
@@ -239,26 +240,8 @@ class Execution(DecidedExchange):
             steps,
             forward.guardrails or (error.guardrails if error is not None else ()),
         )
-        request, client = self.request, self.client
-        return Captured(
-            self._id if answer is None and error is None else self.request_id,
-            request.fields,
-            request.method,
-            request.target,
-            request.minor,
-            self.route,
-            client.number,
-            client.peer,
-            self.started,
-            now,
-            self.status,
-            self.answered_at,
-            self.head,
-            answer,
-            None if error is None else capture_error(error),
-            bodies,
-            self.trace,
-        )
+        captured.trace = self.trace
+        return captured
 
 
 def decode_fields(fields: Fields) -> CIMultiDict[str]:

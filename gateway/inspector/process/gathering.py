@@ -79,12 +79,7 @@ class Gathering:
     def add_passed(self, passed: Passed) -> None:
         """Add a request that passed unchanged."""
         fields, method, target, minor, connection, client, started, answered_at, ended, status, head = passed
-        fields_at = self._fields.get(fields)
-        if fields_at is None:
-            fields_at = self._fields[fields] = len(self._fields)
-        head_at = self._heads.get(head)
-        if head_at is None:
-            head_at = self._add_head(head)
+        fields_at, head_at = self._places(fields, head)
         times = started, answered_at, ended
         self._lines.append((fields_at, method, target, minor, connection, client, *times, status, head_at, self.count))
         self.count += 1
@@ -96,12 +91,7 @@ class Gathering:
             OSError: there is no more memory.
         """
         fields, head, answer, route = captured.fields, captured.head, captured.answer, captured.route
-        fields_at = self._fields.get(fields)
-        if fields_at is None:
-            fields_at = self._fields[fields] = len(self._fields)
-        head_at = self._heads.get(head)
-        if head_at is None:
-            head_at = self._add_head(head)
+        fields_at, head_at = self._places(fields, head)
         bodies = captured.bodies
         item = (
             self.count,
@@ -146,6 +136,14 @@ class Gathering:
         self._chunks.append((start, len(items)))
         del items[5:]
         self._items_count = 0
+
+    def _places(self, fields: FieldLines, head: ResponseHead | None) -> tuple[int, int]:
+        """Return the indexes in the tables of a request's header fields and of a response's head."""
+        fields_at = self._fields.get(fields)
+        if fields_at is None:
+            fields_at = self._fields[fields] = len(self._fields)
+        head_at = self._heads.get(head)
+        return fields_at, self._add_head(head) if head_at is None else head_at
 
     def _add_head(self, head: ResponseHead | None) -> int:
         """Return the index that a response's head has from now on."""
