@@ -1,8 +1,8 @@
 """``make bench-capture``: CPU time of the gateway a request, with and without recording, in turns.
 
 It is shown for the process that serves requests, with all of its threads, and for all processes: with the recorder's.
-Each ratio is the median of the rounds' ratios of on to off, so that a machine whose speed drifts does not matter. Exits
-with 1 where a ratio of the serving process is above its limit, or exchanges were dropped.
+Each ratio is the median of the ratios of on to off of many short rounds, so that a machine whose speed drifts does not
+matter. Exits with 1 where a ratio of the serving process is above its limit, or exchanges were dropped.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def _settled(process: Process) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--stores", help="sinks, as a JSON list, such as []; else as by default")
     parser.add_argument(
         "--traces",

@@ -9,6 +9,7 @@ from gateway.errors import GatewayError
 from gateway.http1.request_heads import Request, RequestReader
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
+from gateway.observe.trace_context import begin_traces
 from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache, SessionHandler
 from gateway.proxy.admission import Admission, per_client_limit
 from gateway.proxy.backlog import Backlog
@@ -47,7 +48,7 @@ class DataPort:
         self.reader = RequestReader(head_limits(settings.limits))
         self.capture = capture
         traces = settings.telemetry.traces
-        self.trace_ratio = traces.ratio if traces.endpoint else None
+        self.new_traces = begin_traces(traces.ratio) if traces.endpoint else None
         self.backlog = Backlog()
         self.log = RequestLog(log, metrics, settings.logs.payloads)
         self.received = metrics.traffic.received
@@ -109,16 +110,16 @@ class DataPort:
         self.lifecycle.exchange_finished()
         try:
             self.log.finished(exchange)
-            if self.capture is not None:
-                self._record(exchange, self.capture)
+            capture = self.capture
+            if capture is not None and (exchange.is_recorded if exchange.reads_body else capture.passthrough):
+                self._record(exchange, capture)
         except Exception:
             self.log.internal_error(exchange)
 
     def _record(self, exchange: Exchange, capture: Capture) -> None:
-        if exchange.is_recorded if exchange.reads_body else capture.passthrough:
-            now = time.monotonic()
-            passed = None if exchange.reads_body else exchange.passed(now)
-            if passed is not None:
-                capture.add_passed(passed)
-            else:
-                capture.add(exchange.captured(now))
+        now = time.monotonic()
+        passed = None if exchange.reads_body else exchange.passed(now)
+        if passed is not None:
+            capture.add_passed(passed)
+        else:
+            capture.add(exchange.captured(now))

@@ -6,6 +6,7 @@ They end with the cluster's response, with one of the gateway's own, or without 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from gateway.config.schema import Limits
@@ -29,7 +30,7 @@ _PASSTHROUGH = Intent.PASSTHROUGH
 class ExchangePort(RelayPort, Protocol):
     """The data port, as exchanges use it.
 
-    trace_ratio: `telemetry.traces.ratio`; None if traces are off. capture: None if nothing is recorded.
+    new_traces: see `begin_traces`; None if traces are off. capture: None if nothing is recorded.
     limits_requests: the number of running requests is limited, so `admit` must be asked.
     notice_header: `answers.notice_header`.
     """
@@ -38,7 +39,7 @@ class ExchangePort(RelayPort, Protocol):
     limits: Limits
     limits_requests: bool
     notice_header: bool
-    trace_ratio: float | None
+    new_traces: Iterator[bytes] | None
     capture: Capture | None
 
     def admit(self, exchange: Exchange) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, release_frames
 from gateway.http1.request_heads import Fields, Request
-from gateway.observe.trace_context import begin_trace, has_context, new_trace, with_context
+from gateway.observe.record import TraceContext
+from gateway.observe.trace_context import RECORDED, continue_trace, has_context, new_context, with_context
 from gateway.ports import Answer, Answered, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.body_copy import ResponseCopy
@@ -31,30 +32,45 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Execution(DecidedExchange):
     """An exchange whose request's body is buffered, and may be replaced before it is sent."""
 
-    __slots__ = ("_raw", "_read", "_read_at", "_sent_at", "_sent_head", "_steps", "is_recorded", "trace")
+    __slots__ = ("_new_trace", "_raw", "_read", "_read_at", "_sent_at", "_sent_head", "_steps", "_trace", "is_recorded")
 
     reads_body = True
 
     def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
         DecidedExchange.__init__(self, port, client, request, route)  # as there
-        self.trace = None
+        self._trace: TraceContext | None = None
+        self._new_trace = b""
+        capture = port.capture
+        self.is_recorded = capture is not None and not capture.traced_only
         if route.intent in RUNS:
             self.outbound.timeouts = port.upstream.execute_timeouts
-            if port.trace_ratio is not None:
-                fields = request.fields
-                if fields.traced is None:
-                    fields.traced = has_context(fields.lines)
-                ratio = port.trace_ratio
-                self.trace = begin_trace(fields.lines, ratio) if fields.traced else new_trace(ratio)
-        self.is_recorded = port.capture is not None and (
-            not port.capture.traced_only or (self.trace is not None and self.trace.sampled)
-        )
+            if port.new_traces is not None:
+                self._begin_trace(request.fields, port.new_traces)
         self.outbound.expects = False  # the gateway reads the body itself
         self._read: BufferedBody | None = None
         self._raw = b""
         self._sent_head = b""
         self._read_at = self._sent_at = 0.0
         self._steps: Steps | None = None
+
+    def _begin_trace(self, fields: Fields, new: Iterator[bytes]) -> None:
+        if fields.traced is None:
+            fields.traced = has_context(fields.lines)
+        if fields.traced:
+            trace = self._trace = continue_trace(fields.lines, new)
+            sampled = trace.sampled
+        else:
+            self._new_trace = line = next(new)
+            sampled = line.endswith(RECORDED)
+        if sampled and self._port.capture is not None:
+            self.is_recorded = True
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """See `Relay`. Most contexts are never read."""
+        if self._trace is None and self._new_trace:
+            self._trace = new_context(self._new_trace)
+        return self._trace
 
     def begin(self, piece: bytes, complete: bool) -> None:
         """See `Exchange`. Most bodies arrive with their heads, and can be run at once."""
@@ -206,8 +222,10 @@ class Execution(DecidedExchange):
             pieces = list(filter(None, pieces))
             size = sum(map(len, pieces))
         self._sent_head = b"%b%d%b" % (before, size, after)
-        if self.trace is not None and not (self.trace.parent and self._is_signed()):
-            self._sent_head = with_context(self._sent_head, self.trace, bool(self.request.fields.traced))
+        if self._new_trace:
+            self._sent_head = self._sent_head[:-2] + self._new_trace
+        elif self._trace is not None and not (self._trace.parent and self._is_signed()):
+            self._sent_head = with_context(self._sent_head, self._trace)
         return self._sent_head, pieces
 
     def _is_signed(self) -> bool:

@@ -16,7 +16,7 @@ class RunningExchange(Protocol):
     """An exchange, for the log and the use cases.
 
     started, arrived: when the head and the whole request had arrived, in seconds of `time.monotonic`. outbound: the
-    request to the cluster. status: 0 if unanswered. trace: of a run that is traced.
+    request to the cluster. status: 0 if unanswered.
     """
 
     request: Request
@@ -25,7 +25,10 @@ class RunningExchange(Protocol):
     arrived: float
     outbound: OutboundRequest
     status: int
-    trace: TraceContext | None
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace of a run of an agent, if traces are on."""
 
     @property
     def request_id(self) -> str:

@@ -62,9 +62,6 @@ class Relay:
         "status", "ticket",
     )  # fmt: skip
 
-    trace: TraceContext | None = None
-    """Set for runs of agents, if traces are on."""
-
     def __init__(self, port: RelayPort, client: Client, request: Request, route: Route) -> None:
         fields, timeouts = request.fields, port.upstream.timeouts
         self.outbound = OutboundRequest(
@@ -94,6 +91,11 @@ class Relay:
         if not self._id:
             self._id = new_id()
         return self._id
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace of a run of an agent, if traces are on."""
+        return None
 
     # From the client
 

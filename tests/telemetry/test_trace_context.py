@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 import pytest
 from hypothesis import given
@@ -10,26 +11,30 @@ from hypothesis import strategies as st
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway.observe.record import TraceContext
-from gateway.observe.trace_context import begin_trace, read_trace_id, with_context
+from gateway.observe.trace_context import begin_traces, continue_trace, new_context, read_trace_id, with_context
 
 TRACE, SPAN = b"0af7651916cd43dd8448eb211c80319c", b"b7ad6b7169203331"
 PARENT = b"00-%b-%b-01" % (TRACE, SPAN)
 HEAD = b"Host: a\r\nContent-Length: 2\r\n\r\n"
 
 
+def _begin(lines: list[bytes], ratio: float) -> TraceContext:
+    return continue_trace(lines, begin_traces(ratio))
+
+
 def test_a_trace_begins_without_a_parent() -> None:
-    trace = begin_trace([b"Host: a"], 1)
+    trace = _begin([b"Host: a"], 1)
     assert re.fullmatch("[0-9a-f]{32}", trace.trace_id)
     assert re.fullmatch("[0-9a-f]{16}", trace.span)
     assert (trace.sampled, trace.parent, trace.state) == (True, "", "")
-    assert begin_trace([b"Host: a"], 1).trace_id != trace.trace_id
+    assert _begin([b"Host: a"], 1).trace_id != trace.trace_id
 
 
 @pytest.mark.parametrize(("flags", "sampled"), [(b"01", True), (b"00", False), (b"03", True), (b"fe", False)])
 @pytest.mark.parametrize("ratio", [0, 1])
 def test_the_client_decides_about_its_own_trace(flags: bytes, sampled: bool, ratio: float) -> None:
     lines = [b"Host: a", b"TraceParent:\t00-%b-%b-%b " % (TRACE, SPAN, flags), b"tracestate: a=1", b"Tracestate: b=2"]
-    trace = begin_trace(lines, ratio)
+    trace = _begin(lines, ratio)
     assert (trace.trace_id, trace.parent, trace.sampled) == (TRACE.decode(), SPAN.decode(), sampled)
     assert trace.state == "a=1,b=2"
     assert trace.span != trace.parent
@@ -51,21 +56,29 @@ def test_the_client_decides_about_its_own_trace(flags: bytes, sampled: bool, rat
 )
 def test_malformed_parents_begin_a_new_trace(value: bytes, valid: bool) -> None:
     lines = [b"traceparent: " + value, b"tracestate: a=1"]
-    assert (begin_trace(lines, 1).trace_id == TRACE.decode()) is valid
-    assert begin_trace(lines, 1).state == ("a=1" if valid else "")
+    assert (_begin(lines, 1).trace_id == TRACE.decode()) is valid
+    assert _begin(lines, 1).state == ("a=1" if valid else "")
     assert read_trace_id(lines) == (TRACE.decode() if valid else "")
 
 
 def test_two_parents_are_none() -> None:
-    assert begin_trace([b"traceparent: " + PARENT] * 2, 1).parent == ""
+    assert _begin([b"traceparent: " + PARENT] * 2, 1).parent == ""
 
 
 def test_the_ratio_applies_to_traces_that_begin_here() -> None:
-    assert not any(begin_trace([], 0).sampled for _ in range(100))
-    assert all(begin_trace([], 1).sampled for _ in range(100))
-    halves = [begin_trace([], 0.5) for _ in range(200)]
+    assert not any(_begin([], 0).sampled for _ in range(100))
+    assert all(_begin([], 1).sampled for _ in range(100))
+    halves = [_begin([], 0.5) for _ in range(200)]
     assert all(one.sampled is (int(one.trace_id[16:], 16) < 2**63) for one in halves)
     assert len({one.sampled for one in halves}) == 2
+
+
+def test_a_new_trace_is_sent_as_its_context_says() -> None:
+    for ratio in (0.0, 0.5, 1.0):
+        lines = list(islice(begin_traces(ratio), 100))
+        assert len({line[16:48] for line in lines}) == 100
+        for line in lines:
+            assert with_context(HEAD, new_context(line)) == HEAD[:-2] + line
 
 
 def test_what_is_sent_to_the_cluster() -> None:
@@ -85,7 +98,7 @@ def test_what_is_sent_to_the_cluster() -> None:
 @given(st.binary(max_size=60).filter(lambda value: b"\r" not in value and b"\n" not in value) | st.just(PARENT))
 def test_no_value_fails_or_is_sent_on_unread(value: bytes) -> None:
     lines = [b"Host: a", b"traceparent: " + value]
-    trace = begin_trace(lines, 1)
+    trace = _begin(lines, 1)
     sent = with_context(b"\r\n".join((*lines, b"\r\n")), trace)
     carrier = {}
     for line in sent[:-4].split(b"\r\n"):
