@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,7 +20,8 @@ from gateway.config.inspector import Inspector
 from gateway.config.schema import Settings
 from gateway.inspector.drop_log import DropLog
 from gateway.inspector.process.gathering import Gathering, Numbers
-from gateway.inspector.process.messages import LONGEST, READ_REPORT, Plan, Report
+from gateway.inspector.process.messages import Plan, Report
+from gateway.inspector.process.recorder_process import RecorderProcess
 from gateway.inspector.process.shared_memory import SharedMemory
 from gateway.inspector.recorder import GATHER, MANY
 from gateway.inspector.records import make_redactor
@@ -32,16 +31,11 @@ from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Scheme
 from gateway.proxy.capture import Captured, Passed
-from gateway.subprocesses import module_command
 
 _FIRST, _LONGEST_PAUSE = 0.2, 30.0
 """Seconds before the process is started again: the first time, and at most. The pause doubles each time."""
 _STEADY = 10.0
 """Seconds after which the pause starts over."""
-
-
-class ProcessEnded(Exception):
-    """The recorder's process has ended."""
 
 
 class ProcessRecorder:
@@ -255,7 +249,7 @@ class ProcessRecorder:
         Raises:
             StoreError: a sink can't be opened. OSError, ProcessEnded: the process can't be started.
         """
-        process = await RecorderProcess.start([memory.descriptor for memory in self._memories])
+        process = RecorderProcess.start([memory.descriptor for memory in self._memories])
         try:
             message = self._announced.finish_plan(self._plan)
             report = await process.ask(message)
@@ -268,65 +262,3 @@ class ProcessRecorder:
         finally:
             self._announced.clear()
         return process
-
-
-class RecorderProcess:
-    """A process that records, and the socket to it."""
-
-    def __init__(self, process: subprocess.Popen[bytes], channel: socket.socket) -> None:
-        self._process = process
-        self._channel = channel
-
-    @classmethod
-    async def start(cls, descriptors: list[int]) -> RecorderProcess:
-        """Start a process. descriptors: of the memories.
-
-        Raises:
-            OSError: that is not possible.
-        """
-        channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        channel.setblocking(False)
-        with other:
-            try:
-                process = await asyncio.to_thread(_start, [other.fileno(), *descriptors])
-            except BaseException:
-                channel.close()
-                raise
-        return cls(process, channel)
-
-    @property
-    def pid(self) -> int:
-        """Its id."""
-        return self._process.pid
-
-    async def ask(self, message: bytes) -> Report:
-        """Send a message, and return the answer.
-
-        Raises:
-            ProcessEnded, OSError: the process has ended.
-        """
-        await asyncio.get_running_loop().sock_sendall(self._channel, message)
-        return await self._answer()
-
-    async def _answer(self) -> Report:
-        answer = await asyncio.get_running_loop().sock_recv(self._channel, LONGEST)
-        if not answer:
-            raise ProcessEnded("it has closed its socket")
-        return READ_REPORT(answer)
-
-    async def close(self) -> Report:
-        """Let it close the sinks and end. Errors as `ask`."""
-        self._channel.shutdown(socket.SHUT_WR)
-        return await self._answer()
-
-    async def kill(self) -> int:
-        """End it at once, if it has not ended. Return its exit status."""
-        self._channel.close()
-        self._process.kill()
-        return await asyncio.to_thread(self._process.wait)
-
-
-def _start(descriptors: list[int]) -> subprocess.Popen[bytes]:
-    """Start the process with a socket and two memories."""
-    command = [*module_command("gateway.inspector.process"), *map(str, descriptors)]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)
