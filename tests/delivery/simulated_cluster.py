@@ -56,9 +56,9 @@ class Sent:
 class SimulatedCluster:
     """All agents of one version: the simulator's own fixtures and the special ones of `_special`."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, core: ClusterCore | None = None) -> None:
         self.version = version
-        self.core = ClusterCore(version)
+        self.core = core or ClusterCore(version)
         self.lister = "ListIndexTool" if self.core.modern else "CatIndexTool"
         self.core.tool_outputs[self.lister] = LISTED
         self.agents: dict[str, str] = {}

@@ -19,7 +19,7 @@ SHARES = {"2.19.0": ((77.2, 79.7), (96.6, 99.8)), "3.4.0": ((93.1, 96.2), (96.5,
 
 @cache
 def whole(version: str, upgraded: bool) -> tuple[Cell, ...]:
-    return tuple(matrix.other_cells(version, unseen=True, upgraded=upgraded))
+    return tuple(matrix.other_cells(version, "unseen", upgraded))
 
 
 @pytest.mark.parametrize("upgraded", [False, True])
