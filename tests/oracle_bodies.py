@@ -85,7 +85,12 @@ def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozens
     if asked:
         pass
     elif not before and not after:
-        yield placed(turns, len(turns) - 1 if len(parts) > 1 and turns[-1].get("role") == "user" else None)
+        if len(parts) == 1:
+            yield placed(turns, None)
+        elif turns[-1].get("role") == "user":
+            yield placed(turns, len(turns) - 1)
+        for at, _ in _last_text(wire, turns) if len(parts) > 1 else []:
+            yield placed(turns, at)
     elif turns[-1].get("role") == "user":
         is_blank = not (before + after).strip()
         phrase = before + (NEUTRAL[1] if is_blank and "NEUTRAL_TEXT_ADDED" in codes else "") + after

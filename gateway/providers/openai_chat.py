@@ -100,6 +100,7 @@ class OpenAIChat(Provider):
         user_turn='{"role":"user","content":"TEXT"}',
         body_members=frozenset({"model", "messages", "tools"}),
         has_system_slot=False,
+        calling_parameters={"tool_choice": "auto", "parallel_tool_calls": "false"},
     )
 
     def __init__(self, capabilities: Capabilities = OPENAI) -> None:

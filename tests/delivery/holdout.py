@@ -202,7 +202,10 @@ TEMPLATES: Mapping[str, Template] = {
     "own_tools": Template(
         _OPENAI,
         '{ "model": "${parameters.model}", "messages": [{"role":"developer","content":'
-        '"${parameters.system_instruction}"},' + _CHAT + '{"role":"user","content":"${parameters.prompt}"}' + _ACTS
+        '"${parameters.system_instruction}"},'
+        + _CHAT
+        + '{"role":"user","content":"${parameters.prompt}"}'
+        + _ACTS
         + '], "tools": [${parameters._tools:-}],"parallel_tool_calls":${parameters.parallel_tool_calls},'
         '"tool_choice": "${parameters.tool_choice}" }',
         {"model": "gpt-4o"},
@@ -223,7 +226,7 @@ TEMPLATES: Mapping[str, Template] = {
             "model": "gpt-3.5-turbo",
             "messages": json.dumps(
                 [
-                    {"role": "system", "content": "Style: ${parameters.style:-plain}. \"Quote\" nothing."},
+                    {"role": "system", "content": 'Style: ${parameters.style:-plain}. "Quote" nothing.'},
                     {"role": "user", "content": "Example?"},
                     {"role": "assistant", "content": '{"answer": "like this"}'},
                     {"role": "user", "content": "${parameters.prompt}"},
@@ -277,7 +280,7 @@ TEMPLATES: Mapping[str, Template] = {
         '{"model":"claude","messages":[{"role":"system","content":"${parameters.system_prompt}"},'
         '{"role":"user","content":"${parameters.prompt}"}],"user":"${parameters.user:-nobody}",'
         '"metadata":{"tags":["${parameters.tag:-search}"]}}',
-        {"system_prompt": "Context of the shop: \\\"${parameters.shop:-all}\\\""},
+        {"system_prompt": 'Context of the shop: \\"${parameters.shop:-all}\\"'},
         answer_filter=_OF_OPENAI,
     ),
     # others
@@ -322,7 +325,7 @@ TEMPLATES: Mapping[str, Template] = {
 }
 
 _DATA = (
-    "\n\nHuman:You analyse data. \"Facts\" come first.\n\n Context:\n${parameters.VectorDBTool.output}\n\n"
+    '\n\nHuman:You analyse data. "Facts" come first.\n\n Context:\n${parameters.VectorDBTool.output}\n\n'
     "Human:${parameters.question}\n\nAssistant:"
 )
 _DATA_CHAT = (
@@ -434,8 +437,11 @@ def _agent_bodies(version: str, models: Mapping[str, str]) -> Iterator[dict[str,
     yield new.one("static_tools", prompt=_ALERTS)
     yield new.one("completions", prompt="${parameters.question}")
     yield new.chat_flow("azure", prompt=_DATA_CHAT)
-    yield new.flow("gpt_oss", messages='[{"role":"user","content":"Facts: ${parameters.VectorDBTool.output:-}"},'
-                   '{"role":"assistant","content":"Noted."},{"role":"user","content":"${parameters.question}"}]')
+    yield new.flow(
+        "gpt_oss",
+        messages='[{"role":"user","content":"Facts: ${parameters.VectorDBTool.output:-}"},'
+        '{"role":"assistant","content":"Noted."},{"role":"user","content":"${parameters.question}"}]',
+    )
     yield new.chat("vllm_qwen", memory=not modern)
     yield new.one("openrouter", input_text="Q: ${parameters.question}")
     yield new.chat_flow("litellm", prompt=_DATA_CHAT)

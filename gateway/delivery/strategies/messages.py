@@ -49,22 +49,30 @@ def _key(call: CallModel, slot: Slot) -> str:
 
 
 def _in_slot(call: CallModel, target: TargetTurns, slot: Slot, position: QuestionPosition) -> Iterator[Candidate]:
-    notices: tuple[Notice, ...] = ()
-    if not position.is_bare and target.turn is None:
-        filled = target.with_text_part(TAIL if position.is_blank else "")
-        notices = (neutral_text("last"),) if filled is not None and position.is_blank else ()
-        filled = filled or target.with_earlier_text()
-        if filled is None:
-            return
-        target = filled
+    for place, notices in _with_place(target, position):
 
-    def expected(env: RuntimeValues) -> Any:
-        return expected_body(call, target, call.position(call.render(_with_default(call, slot), env)))
+        def expected(env: RuntimeValues, place: TargetTurns = place) -> Any:
+            return expected_body(call, place, call.position(call.render(_with_default(call, slot), env)))
 
-    for strategy, text, parameters in _texts(call, target, slot, position):
-        value = _value(call, target, slot, position, text)
-        if value is not None:
-            yield Candidate(strategy, merge(parameters, value), expected, notices)
+        for strategy, text, parameters in _texts(call, place, slot, position):
+            value = _value(call, place, slot, position, text)
+            if value is not None:
+                yield Candidate(strategy, merge(parameters, value), expected, notices)
+
+
+def _with_place(target: TargetTurns, position: QuestionPosition) -> Iterator[tuple[TargetTurns, tuple[Notice, ...]]]:
+    """Yield the target with a text that the agent's own text and parts can be around.
+
+    That is the question, an added text at the end, or the user's last text before a turn of the assistant or a tool.
+    """
+    if target.turn is not None or (position.is_bare and not position.has_own_parts(target.provider)):
+        yield target, ()
+        return
+    with_text, earlier = target.with_text_part(TAIL if position.is_blank else ""), target.with_earlier_text()
+    if with_text is not None:
+        yield with_text, (neutral_text("last"),) if position.is_blank else ()
+    if earlier is not None:
+        yield earlier, ()
 
 
 def _texts(
