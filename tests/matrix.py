@@ -1,6 +1,7 @@
 """What reaches the LLM: every agent and template against every kind of input, judged by the oracle.
 
-    python -m tests.matrix [--version 2.19.0] [--unseen | --holdout] [--upgraded] [--json] [--write docs/internals/matrix.md]
+    python -m tests.matrix [--version 2.19.0] [--unseen | --holdout] [--upgraded] [--json]
+    python -m tests.matrix --write docs/internals/matrix.md
 
 Exits 1 when anything was lost or broken, or refused although the floor says that it arrives.
 """
@@ -121,7 +122,7 @@ CLUSTERS: Mapping[str, type[SimulatedCluster]] = {
 
 
 def other_cells(version: str, agents_of: str, upgraded: bool) -> Iterator[Cell]:
-    """The cells of other agents (a name in `CLUSTERS`), or of agents whose connectors are upgraded. No floor applies."""
+    """The cells of a cluster in `CLUSTERS`, before or after the upgrades that are offered. No floor applies to them."""
     cluster = CLUSTERS[agents_of](version)
     if upgraded:
         upgrade(cluster)

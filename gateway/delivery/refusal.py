@@ -9,7 +9,9 @@ from typing import NamedTuple
 from gateway.delivery.own_parts import required_names
 from gateway.delivery.search import Search
 from gateway.delivery.template_change import NotOffered, TemplateChange, command, find_change, with_upgrades
+from gateway.delivery.textonly import use_another_agent
 from gateway.errors import Problem, UndeliverableContent
+from gateway.mlcommons.agents.flow import unread_llm
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
@@ -265,6 +267,8 @@ class Upgrade:
 
         instead: what helps without an upgrade. delivers: it is known that the change lets `agent_input` through.
         """
+        unread = unread_llm(self._search.profile, self._search.params)
+        instead = instead if unread is None else use_another_agent(unread)
         otherwise = f"{instead}; {_SEE}" if instead else _SEE
         model, _ = first_llm(self._search.profile, self._search.params)
         provider = self._search.provider

@@ -174,7 +174,8 @@ TEMPLATES: Mapping[str, Template] = {
     "r1_invoke": Template(
         f"{_RUNTIME}/deepseek.r1-v1:0/invoke",
         '{ "prompt": "<\uff5cbegin\u2581of\u2581sentence\uff5c><\uff5cUser\uff5c>${parameters.inputs}'
-        '<\uff5cAssistant\uff5c>", "temperature": ${parameters.temperature}, "max_gen_len": ${parameters.max_gen_len} }',
+        '<\uff5cAssistant\uff5c>", "temperature": ${parameters.temperature}, '
+        '"max_gen_len": ${parameters.max_gen_len} }',
         {**_AWS, "temperature": "0", "max_gen_len": "4000"},
         answer_filter="$.choices[0].text",
     ),
@@ -348,6 +349,7 @@ class _Bodies:
 
     def __init__(self, models: Mapping[str, str], modern: bool) -> None:
         self._models = models
+        self.modern = modern
         self._lister = {"type": "ListIndexTool" if modern else "CatIndexTool"}
         found = {"index": "shelves", "embedding_field": "vector", "input": "${parameters.question}"}
         self._search = {**self._lister, "name": "VectorDBTool", "parameters": found}
@@ -405,7 +407,10 @@ class HoldoutCluster(SimulatedCluster):
     def seed(self) -> None:
         """Register templates and agents."""
         self.templates = TEMPLATES
-        for body in _agent_bodies(self.version, {name: self.model(name) for name in TEMPLATES}):
+        models = {name: self.model(name) for name in TEMPLATES}
+        for body in _agent_bodies(self.version, models):
+            self.register(body)
+        for body in _root_agents(self.version, models, self.agents):
             self.register(body)
 
 
@@ -420,7 +425,7 @@ def _agent_bodies(version: str, models: Mapping[str, str]) -> Iterator[dict[str,
     yield new.chat_flow("llama_many")
     yield new.flow("mistral_documents", prompt="${parameters.question}", documents="${parameters.VectorDBTool.output}")
     yield new.flow("thinking", prompt=_DATA)
-    yield new.chat("thinking")
+    yield new.chat("thinking", messages='[{"role":"user","content":[{"text":"${parameters.prompt}"}]}]')
     yield new.chat_flow("chatbot", prompt=_DATA_CHAT)
     yield new.chat("chatbot")
     yield new.chat_flow("claude_35", second, prompt=_DATA_CHAT)
@@ -462,6 +467,25 @@ def _agent_bodies(version: str, models: Mapping[str, str]) -> Iterator[dict[str,
     else:
         yield new.chat("r1_converse", system_prompt="You reason.")
         yield new.one("reasoning", system_prompt="Be exact.", user_prompt="Plan: ${parameters.question}")
+
+
+def _root_agents(version: str, models: Mapping[str, str], agents: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield the registrations of agents that run other agents. agents: the others' ids by name."""
+    new = _Bodies(models, version.startswith("3."))
+
+    def runs(agent: str) -> dict[str, Any]:
+        return {
+            "type": "AgentTool",
+            "include_output_in_agent_response": True,
+            "parameters": {"agent_id": agents[agent]},
+        }
+
+    yield {"name": "root-flow", "type": "flow", "tools": [runs("one-json_mode")]}
+    if not new.modern:  # from 3.0 on the other agent's answer is inserted raw, so that the template is no JSON
+        suggest = new.tool(
+            "claude_35", "suggest", prompt="Ask on, ${parameters.question}: ${parameters.AgentTool.output:-}"
+        )
+        yield {"name": "root-chat", "type": "flow", "tools": [runs("one-json_mode"), suggest]}
 
 
 class _Core(ClusterCore):
