@@ -26,6 +26,7 @@ from gateway.unified.model import AgentInput, ConverseBlock, Media, Message, Tex
 from gateway.unified.roles import meaning_of
 
 NAME_PROVIDER = "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`"
+NAME_OR_TEXT = f"{NAME_PROVIDER}, if its LLM takes the format of one, or send text only"
 COMPLETES_TEXT = "send text only, since the agent's LLM completes a text, or use an agent whose LLM takes messages"
 
 
@@ -48,7 +49,7 @@ class TextOnly(Provider):
     content_field = "content"
     capabilities = Capabilities("this agent's provider", {}, {})
 
-    def __init__(self, help: str = NAME_PROVIDER) -> None:
+    def __init__(self, help: str = NAME_OR_TEXT) -> None:
         self._help = help
 
     def prepare(self, agent_input: AgentInput, options: MappingOptions) -> Conversation:

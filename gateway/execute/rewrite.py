@@ -16,7 +16,7 @@ from gateway.delivery.plan import Plan, Remembered, assume
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.search import MEMORY_HOLDS_CODE
 from gateway.delivery.template_change import completes_text
-from gateway.delivery.textonly import COMPLETES_TEXT, NAME_PROVIDER, TextOnly, use_another_agent
+from gateway.delivery.textonly import COMPLETES_TEXT, NAME_OR_TEXT, TextOnly, use_another_agent
 from gateway.delivery.trees import replace_texts
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, replace_members, serialise
@@ -173,7 +173,7 @@ def _provider(profile: AgentProfile, params: Mapping[str, str]) -> Provider:
     if profile.provider:
         return registry.provider(profile.provider)
     is_completed = any(completes_text(model.connector) for model in profile.models[:1])
-    return TextOnly(COMPLETES_TEXT if is_completed else NAME_PROVIDER)
+    return TextOnly(COMPLETES_TEXT if is_completed else NAME_OR_TEXT)
 
 
 def rewrite_unproved(

@@ -119,6 +119,13 @@ class OpenAIChat(Provider):
         """Return {}: system text is a message."""
         return {}
 
+    def simplest(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Write content that is one text as a string: DeepSeek's API, among others, takes no array [I]."""
+        match message.get("content"):
+            case [{"type": "text", "text": text, **others}] if not others:
+                return {**message, "content": text}
+        return message
+
     def canonical(self, messages: Any) -> Any:
         """Write string content as one text part, absent content of a tool call as null, and its arguments parsed."""
         return [_canonical(message) for message in messages] if isinstance(messages, list) else messages

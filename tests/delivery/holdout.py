@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from gateway.agents.rules import Rule
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.fixtures import Template
 from gateway.simulator.llm import bedrock, gemini, openai
@@ -400,6 +401,13 @@ class _Bodies:
 
 class HoldoutCluster(SimulatedCluster):
     """A cluster with these agents only."""
+
+    # Cohere takes OpenAI's messages, and Nova those of Converse. Mistral and Jamba take no parts, and Ollama's own API
+    # has its images elsewhere, so that no provider has their format.
+    advised_rules = (
+        Rule("flow-cohere_2", "openai/v1/chat/completions"),
+        Rule("one-nova_invoke", "bedrock/converse"),
+    )
 
     def __init__(self, version: str) -> None:
         super().__init__(version, _Core(version))

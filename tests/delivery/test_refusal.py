@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.agents.rules import Rule
 from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.refusal import Upgrade
 from gateway.delivery.search import Search
@@ -18,10 +19,12 @@ from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CALL, CASES, IMAGE, OTHER_IMAGE, VIDEO, text, turn
+from tests.delivery.holdout import HoldoutCluster
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.delivery.unseen import UnseenCluster
 from tests.oracle import Oracle, Outcome
 
+RULE = "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`"
 OLD, NEW = "2.19.0", "3.4.0"
 SEEN = {"toolResult": {"toolUseId": "t1", "content": [text("seen:"), IMAGE]}}
 # A tool call, and its result with an image.
@@ -120,7 +123,23 @@ def test_a_rule_is_advised_where_a_provider_would_help() -> None:
     with pytest.raises(UndeliverableContent) as raised:
         rewrite_input(replace(profile, provider=""), request, request.input, Policy(), "t1")
     (problem,) = raised.value.problems
-    assert problem.help == "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`"
+    assert problem.help == f"{RULE}, if its LLM takes the format of one, or send text only"
+
+
+@pytest.mark.parametrize("case", ["plain text", "text, image", "conversation"])
+def test_a_rule_is_advised_for_a_template_of_messages_and_helps(case: str) -> None:
+    cluster = HoldoutCluster(OLD)
+    error = cluster.send("flow-cohere_2", CASES[case].body).error
+    assert error is not None
+    (problem,) = error.problems
+    names = ["anthropic/v1/messages", "bedrock-invoke/anthropic", "bedrock/converse", "openai/v1/chat/completions"]
+    assert (problem.place, problem.code) == ("input", "PROVIDER_UNKNOWN")
+    assert problem.help == f"{RULE}: the one of {', '.join(names)} whose format its LLM takes"
+    cluster.rules = (Rule("flow-cohere_2", names[-1]),)
+    cluster.profile.cache_clear()
+    sent = cluster.send("flow-cohere_2", CASES[case].body)
+    assert sent.executed is not None, sent.error
+    assert sent.executed.status == 200, sent.executed.body
 
 
 def test_what_the_provider_can_not_express_is_reported_by_its_mapping() -> None:

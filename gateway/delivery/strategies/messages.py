@@ -18,7 +18,7 @@ from gateway.delivery.question_placements import Parameters, merge, question_pla
 from gateway.delivery.slots import QUESTION, Slot, SlotKind
 from gateway.delivery.strategies.expect import expected_body
 from gateway.delivery.strategies.neutral import TAIL, neutral_text
-from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
+from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of, written
 from gateway.mlcommons.rendering import is_strict_json
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import PREFIX
@@ -127,12 +127,12 @@ def _value(
     turns = target.turns_with(text, (parts[: position.part], parts[position.part + 1 :]))
     turns = [*own_turns[:index], *turns, *own_turns[index + 1 :]]
     if slot.takes is SlotKind.ARRAY:
-        return {key: dump(turns)}
+        return {key: f"[{','.join(written(provider, turns))}]"}
     if len(turns) == 1:
-        return {key: dump(turns[0])}
+        return {key: written(provider, turns)[0]}
     names = [f"gw_m{number}" for number in range(len(turns))]
     value = ",".join(f"{PREFIX}{name}}}" for name in names)
-    return {key: value, **{name: dump(turn) for name, turn in zip(names, turns, strict=True)}}
+    return {key: value, **dict(zip(names, written(provider, turns), strict=True))}
 
 
 def _content(call: CallModel, target: TargetTurns, slot: Slot, turns: list[Turn]) -> Parameters | None:
@@ -154,6 +154,6 @@ def _raw_content(call: CallModel, target: TargetTurns, slot: Slot, turns: list[T
     if target.provider.role_of(first) != "user" or len(others[-1]) > len(first):
         return None
     last = {name: value for name, value in others[-1].items() if name != field} | {field: others[-1][field]}
-    written = [dump(parts_of(target.provider, first)), *map(dump, others[:-1]), dump(last)[:-1]]
-    value = f"{written[0]}}},{','.join(written[1:])}"
+    rest = [*written(target.provider, others[:-1]), dump(last)[:-1]]
+    value = f"{dump(parts_of(target.provider, first))}}},{','.join(rest)}"
     return {_key(call, slot): value, **raw_names(call, {slot.name: value})}
