@@ -1,7 +1,7 @@
 """Agents as users have them: nothing is lost or broken, before and after the upgrades that are offered.
 
-The agents of "unseen" have been used to improve the delivery. Those of "holdout" were written later, without a look at it,
-and many of them have LLMs whose format the gateway does not know.
+The agents of "unseen" have been used to improve the delivery. Those of "holdout" were written later, without a look at
+it, and many of them have LLMs whose format the gateway does not know.
 """
 
 from __future__ import annotations
