@@ -116,6 +116,14 @@ def test_media_for_an_unknown_provider() -> None:
     )
 
 
+@pytest.mark.parametrize("agent", ["one-cohere_1", "conversational_flow-command_r", "one-sagemaker", "flow-r1_invoke"])
+def test_no_rule_is_advised_for_an_endpoint_of_one_text(agent: str) -> None:
+    error = HoldoutCluster(OLD).send(agent, CASES["text, image"].body).error
+    assert error is not None
+    (problem,) = error.problems
+    assert problem.help.startswith("send text only, since the agent's LLM completes a text")
+
+
 def test_a_rule_is_advised_where_a_provider_would_help() -> None:
     cluster = cluster_of(OLD)
     profile, request = cluster.profile("flow-d"), read_execute(json.dumps({"input": [text("a"), IMAGE]}).encode())
