@@ -1,6 +1,7 @@
 """What reaches the LLM: every agent and template against every kind of input, judged by the oracle.
 
-    python -m tests.matrix [--version 2.19.0] [--unseen] [--upgraded] [--json] [--write docs/internals/matrix.md]
+    python -m tests.matrix [--version 2.19.0] [--unseen | --holdout] [--upgraded] [--json]
+    python -m tests.matrix --write docs/internals/matrix.md
 
 Exits 1 when anything was lost or broken, or refused although the floor says that it arrives.
 """
@@ -22,6 +23,7 @@ from rich.table import Table
 from gateway.unified.model import AgentInput, InputType, Media, Message, Text
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CASES, FLOOR, Case
+from tests.delivery.holdout import HoldoutCluster
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.delivery.unseen import UnseenCluster
 from tests.delivery.upgrades import upgrade
@@ -112,9 +114,16 @@ def cells(version: str, only: Iterable[str] | None = None, cases: Mapping[str, C
             yield Cell(version, agent, name, verdict, floor, takeable)
 
 
-def other_cells(version: str, unseen: bool, upgraded: bool) -> Iterator[Cell]:
-    """The cells of the unseen agents, or of agents whose connectors are upgraded. No floor applies to them."""
-    cluster = UnseenCluster(version) if unseen else SimulatedCluster(version)
+CLUSTERS: Mapping[str, type[SimulatedCluster]] = {
+    "own": SimulatedCluster,
+    "unseen": UnseenCluster,
+    "holdout": HoldoutCluster,
+}
+
+
+def other_cells(version: str, agents_of: str, upgraded: bool) -> Iterator[Cell]:
+    """The cells of a cluster in `CLUSTERS`, before or after the upgrades that are offered. No floor applies to them."""
+    cluster = CLUSTERS[agents_of](version)
     if upgraded:
         upgrade(cluster)
     for agent in agents(cluster):
@@ -273,17 +282,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__.splitlines()[0])
     parser.add_argument("--version", action="append", choices=VERSIONS + LATER_VERSIONS, help="only this version")
     parser.add_argument("--unseen", action="store_true", help="other agents, as users have them")
+    parser.add_argument("--holdout", action="store_true", help="more agents, written without a look at the delivery")
     parser.add_argument("--upgraded", action="store_true", help="after the upgrades that are offered")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the Markdown page")
     args = parser.parse_args(arguments)
-    own = args.unseen or args.upgraded
-    if own and args.write:
-        parser.error("the page shows the matrix itself: --write without --unseen and --upgraded")
+    agents_of = "unseen" if args.unseen else "holdout" if args.holdout else "own"
+    other = args.upgraded or agents_of != "own"
+    if other and args.write:
+        parser.error("the page shows the matrix itself: --write without --unseen, --holdout and --upgraded")
     found = [
         cell
         for version in args.version or VERSIONS
-        for cell in (other_cells(version, args.unseen, args.upgraded) if own else cells(version))
+        for cell in (other_cells(version, agents_of, args.upgraded) if other else cells(version))
     ]
     if args.write:
         args.write.write_text(markdown(found))

@@ -46,7 +46,7 @@ from tests.wire_formats import (
 
 # Notices of how a conversation was delivered; all others are about its mapping (`Mapped.notices`).
 DELIVERY = {
-    "HISTORY_FLATTENED", "HISTORY_IN_QUESTION", "MEDIA_DESCRIBED", "MEDIA_IN_SLOT", "MEMORY_HOLDS_CODE",
+    "HISTORY_FLATTENED", "HISTORY_IN_QUESTION", "LLM_NOT_READ", "MEDIA_DESCRIBED", "MEDIA_IN_SLOT", "MEMORY_HOLDS_CODE",
     "MEMORY_HOLDS_NOTE", "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "TOOLS_AS_TEXT", "TOOLS_DECLARED",
     "USER_TURN_SPLIT",
 }  # fmt: skip
@@ -143,7 +143,11 @@ class Oracle:
         check_memory(sent.stored, question, with_notes(sent.input, described), codes, self.roles)
         flat = "HISTORY_FLATTENED" in codes
         is_text = all(isinstance(block, Text) for block in conversation.messages[-1].content)
-        one_text = (flat and is_text) or not self.cluster.profile(name).provider
+        runs_other = self._runs_another_llm(name, parameters)
+        if runs_other != (("LLM_NOT_READ", "") in notices) or ("LLM_NOT_READ" in codes and not runs_other):
+            raise Mismatch("an LLM that is not read is reported where there is none, or not where there is one")
+        provider = "" if runs_other else self.cluster.profile(name).provider
+        one_text = (flat and is_text) or not provider
         if one_text and codes & {"NEUTRAL_TEXT_ADDED", "USER_TURN_SPLIT"}:
             raise Mismatch("no message was changed, for there is one text only")
         frame = self.frames.of(name, parameters, pairs, flat)
@@ -151,7 +155,6 @@ class Oracle:
             raise Mismatch("the agent can't be asked at all", broken=True)
         for medium in in_slot:
             self._check_slot(name, medium, frame[0])
-        provider = self.cluster.profile(name).provider
         try:
             if provider:
                 wire = FORMATS[provider]
@@ -171,6 +174,14 @@ class Oracle:
         if rest - {ADDED_TEXT} != reported:
             raise Mismatch(f"reported {sorted(rest)}, not {sorted(reported)}")
         _later(frame[1:], got[1:], conversation)
+
+    def _runs_another_llm(self, name: str, parameters: Mapping[str, str]) -> bool:
+        """Whether a tool of a flow runs another agent, or has an LLM of its own that is no MLModelTool's."""
+        agent = self.cluster.core.resources.agent(self.cluster.agents[name])
+        others = [tool for tool in agent.get("tools") or () if tool["type"] in ("AgentTool", "RAGTool")]
+        chosen = json.loads(parameters.get("selected_tools", "null"))
+        names = [tool.get("name") or tool["type"] for tool in others]
+        return agent["type"].endswith("flow") and any(chosen is None or name in chosen for name in names)
 
     def _check_slot(self, name: str, medium: Media, frame: Any) -> None:
         """The medium is in the agent's own part, as the provider takes it."""
@@ -390,7 +401,9 @@ def _unknown(frame: Any, got: Any, conversation: AgentInput, codes: frozenset[st
     last = turns[-1][1]
     question = last[0] if len(last) == 1 else "\n".join(text.strip() for text in last)
     history = [("Assistant:" if role == "assistant" else "Human:") + "\n".join(texts) for role, texts in turns[:-1]]
-    if "HISTORY_IN_QUESTION" in codes and len(turns) > 1:
+    if "TOOLS_DECLARED" in codes or ("HISTORY_IN_QUESTION" in codes and len(turns) < 2):
+        raise Mismatch("a notice reports what did not happen")
+    if "HISTORY_IN_QUESTION" in codes:
         question, turns, last, history = _transcript(turns), [], [], []
     if (len(turns) > 1) != ("HISTORY_FLATTENED" in codes) or (len(last) > 1) != ("TEXT_JOINED" in codes):
         raise Mismatch("something was left out without a notice, or a notice reports what did not happen")

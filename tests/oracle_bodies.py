@@ -85,7 +85,12 @@ def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozens
     if asked:
         pass
     elif not before and not after:
-        yield placed(turns, None)
+        if len(parts) == 1:
+            yield placed(turns, None)
+        elif turns[-1].get("role") == "user":
+            yield placed(turns, len(turns) - 1)
+        for at, _ in _last_text(wire, turns) if len(parts) > 1 else []:
+            yield placed(turns, at)
     elif turns[-1].get("role") == "user":
         is_blank = not (before + after).strip()
         phrase = before + (NEUTRAL[1] if is_blank and "NEUTRAL_TEXT_ADDED" in codes else "") + after
@@ -95,7 +100,7 @@ def _framed(wire: Format, body: dict[str, Any], turns: list[Any], codes: frozens
         # The conversation ends with the assistant or a tool, and the agent's text is around what the user asked last.
         for at, part in _last_text(wire, turns):
             yield placed(_wrapped(wire, turns, (at, part, before), (at, part, after)), at)
-    if "MEMORY_HOLDS_CODE" in codes and turns[-1].get("role") == "user":
+    if turns[-1].get("role") == "user" and len(parts) == 1:
         yield placed(_enclosed(wire, turns, before, after), None)
 
 

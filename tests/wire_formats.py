@@ -98,6 +98,8 @@ def canonical(wire: Format, messages: Any) -> Any:
         return messages
     turns = []
     for turn in messages:
+        if wire is BEDROCK and isinstance(turn, dict) and isinstance(turn.get("content"), list):
+            turn = {**turn, "content": [_without_type(block) for block in turn["content"]]}
         if wire is GEMINI and isinstance(turn, dict):
             turn = {"role": "user", **turn}
         if wire.typed and isinstance(turn, dict):
@@ -109,6 +111,11 @@ def canonical(wire: Format, messages: Any) -> Any:
                 turn["tool_calls"] = [_arguments_read(call) for call in turn["tool_calls"]]
         turns.append(turn)
     return turns
+
+
+def _without_type(block: Any) -> Any:
+    """A block of Converse without the `type` that some templates give it, and the service ignores."""
+    return {name: value for name, value in block.items() if name != "type"} if isinstance(block, dict) else block
 
 
 def _arguments_read(call: Any) -> Any:

@@ -265,7 +265,7 @@ class CallModel:
 
     @computed_once
     def system_slot(self) -> SystemSlot | None:
-        """The quoted variable that is the system text."""
+        """The quoted variable that ends the system text, so that more text can follow it."""
         if self.behaviour.has_fixed_prompts:
             return None
         for name in self.names:
@@ -275,7 +275,8 @@ class CallModel:
             places = list(locate(body, PROBE))
             if len(places) == 1 and self._is_system(body, places[0]):
                 before, _, after = value_at(body, places[0]).partition(PROBE)
-                return SystemSlot(name, places[0], before, after)
+                if not after.strip():
+                    return SystemSlot(name, places[0], before, after)
         return None
 
     def _is_system(self, body: Any, path: Path) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from gateway.delivery.call_model import CallModel
-from gateway.delivery.escaping import dump
 from gateway.delivery.question_placements import Parameters
 from gateway.delivery.slots import Slot, SlotKind
-from gateway.delivery.target import Turn
+from gateway.delivery.target import Turn, written
 from gateway.mlcommons.template import PREFIX
 
 
@@ -26,4 +25,4 @@ def in_history(call: CallModel, slot: Slot, turns: list[Turn]) -> Parameters:
     names = [f"gw_h{index}" for index in range(len(turns))]
     separator = slot.separator or ","
     value = separator.join(f"{PREFIX}{name}}}" for name in names) + slot.separator
-    return {call.key(slot.name): value, **{name: dump(turn) for name, turn in zip(names, turns, strict=True)}}
+    return {call.key(slot.name): value, **dict(zip(names, written(call.provider, turns), strict=True))}

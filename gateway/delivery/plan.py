@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from gateway.delivery import refusal
 from gateway.delivery.call_model_cache import CallModelCache
-from gateway.delivery.escaping import dump
 from gateway.delivery.media_slot import fill_media
 from gateway.delivery.remembered import Remembered
 from gateway.delivery.search import Plan, Search, map_input
 from gateway.delivery.system_text import fold_system
-from gateway.delivery.target import Question
+from gateway.delivery.target import Question, written
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents.flow import selected_tools
 from gateway.mlcommons.expansion import RenderFailure
@@ -109,7 +108,11 @@ def assume(
         messages = map_input(provider, conversation, options).messages
     text = question_text(agent_input, options.roles)
     question = Question(text, readable_text(agent_input, options.roles), turn_id)
-    parameters = {**params, "question": question.stored, provider.messages_field: dump(messages)}
+    parameters = {
+        **params,
+        "question": question.stored,
+        provider.messages_field: f"[{','.join(written(provider, messages))}]",
+    }
     notices.append(Notice("NOT_PROVED", "the agent could not be read; its provider was assumed by the operator's rule"))
     return Plan(strategy, provider.name, parameters, text, request, tuple(notices), proved=False)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.delivery.slots import QUESTION
 from gateway.delivery.trees import Path
+from gateway.providers.base import Provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +43,7 @@ class QuestionPosition:
     def is_blank(self) -> bool:
         """True if the agent puts nothing but white space around the question."""
         return not self.text.replace(QUESTION, "").strip()
+
+    def has_own_parts(self, provider: Provider) -> bool:
+        """Return True if the agent puts other parts beside the one with the question."""
+        return len(self.messages[self.turn][provider.content_field]) > 1

@@ -54,7 +54,7 @@ class Proved(Mapping[str, str]):
 
     @classmethod
     def without_llm(cls, params: Mapping[str, str], text: str) -> Proved:
-        """Return a question to an agent that calls no LLM, so that there is nothing to render."""
+        """Return a question to an agent that calls no LLM which is read, so that there is nothing to render."""
         return cls({**params, "question": text})
 
 

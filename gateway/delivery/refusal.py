@@ -9,11 +9,14 @@ from typing import NamedTuple
 from gateway.delivery.own_parts import required_names
 from gateway.delivery.search import Search
 from gateway.delivery.template_change import NotOffered, TemplateChange, command, find_change, with_upgrades
+from gateway.delivery.textonly import NAME_PROVIDER, use_another_agent
 from gateway.errors import Problem, UndeliverableContent
+from gateway.mlcommons.agents.flow import unread_llm
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.mlcommons.rendering import first_llm
+from gateway.providers import registry
 from gateway.providers.conversation import ALLOW_PREFILL
 from gateway.unified.model import (
     AgentInput,
@@ -99,6 +102,10 @@ def agent_fault(search: Search) -> list[Problem]:
             return []
     except UndeliverableContent as error:
         return list(error.problems)
+    if names := _providers_that_deliver(search, question):
+        reason = "no provider is known for this agent, and its connector's template takes no question as text"
+        help = f"{NAME_PROVIDER}: the one of {', '.join(names)} whose format its LLM takes"
+        return [Problem("input", reason, code="PROVIDER_UNKNOWN", help=help)]
     reason = (
         f"this agent can't be called{' with these parameters' if search.params else ''}, not even with plain text: "
         "its prompt and its connector's template don't render to a valid request that holds the question"
@@ -107,6 +114,13 @@ def agent_fault(search: Search) -> list[Problem]:
     if missing := _unsent(search, question):
         help = f"send {' and '.join(missing)} in `parameters`; or {help}"
     return [Problem("input", reason, code="AGENT_NOT_CALLABLE", help=help)]
+
+
+def _providers_that_deliver(search: Search, question: AgentInput) -> list[str]:
+    """Return the providers with which `question` reaches an agent that has none; empty if it has one."""
+    if search.provider.name:
+        return []
+    return [found.name for found in registry.providers() if replace(search, provider=found).delivers(question)]
 
 
 def _unsent(search: Search, question: AgentInput) -> list[str]:
@@ -265,6 +279,8 @@ class Upgrade:
 
         instead: what helps without an upgrade. delivers: it is known that the change lets `agent_input` through.
         """
+        unread = unread_llm(self._search.profile, self._search.params)
+        instead = instead if unread is None else use_another_agent(unread)
         otherwise = f"{instead}; {_SEE}" if instead else _SEE
         model, _ = first_llm(self._search.profile, self._search.params)
         provider = self._search.provider

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.candidate import Addition, Candidate
+from gateway.delivery.escaping import is_plain
 from gateway.delivery.proof import Proved, is_readable_later, prove
 from gateway.delivery.question_placements import merge
 from gateway.delivery.remembered import Remembered, notices_of_remembered, remembered_turns
@@ -19,6 +20,7 @@ from gateway.delivery.target import Question, TargetTurns
 from gateway.delivery.tool_slot import declarations
 from gateway.delivery.tools_text import tools_as_text
 from gateway.errors import UndeliverableContent
+from gateway.mlcommons.agents.flow import unread_llm
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_llm
@@ -194,7 +196,7 @@ class Search:
         whole = Variant(self, agent_input)
         request = whole.request
         if first_llm(self.profile, self.params)[0] is None:
-            return _without_llm(self.provider, request, self.params)
+            return _question_alone(self, request)
         roles = self.options.roles
         asked = asked or agent_input
         question = Question(question_text(asked, roles), readable_text(asked, roles), self.turn_id)
@@ -310,15 +312,26 @@ def _ends_with_assistants_text(agent_input: AgentInput, roles: Mapping[str, str]
     return isinstance(last, Text) and not last.text[-1:].isspace()
 
 
-def _without_llm(provider: Provider, request: ProviderRequest, params: Mapping[str, str]) -> Plan | None:
-    """Plan for a flow without an LLM tool: it takes a question, so the input must be one user turn of texts."""
+def _question_alone(search: Search, request: ProviderRequest) -> Plan | None:
+    """Plan for a flow none of whose LLMs is read: it takes a question, so the input must be one user turn of texts.
+
+    An LLM that is not read gets a text only if no template changes it.
+    """
+    provider, params = search.provider, search.params
     is_turn = not request.system and [provider.role_of(turn) for turn in request.messages] == ["user"]
     texts = texts_of(provider, request.messages[0]) if is_turn else None
     text, joined = join_texts(texts or [])
-    if not texts or PREFIX in text:
+    unread = unread_llm(search.profile, params)
+    if not texts or PREFIX in text or (unread is not None and not is_plain(text)):
         return None
     notice = Notice("NO_LLM", "no tool of this flow calls an LLM")
-    return Plan("text", "", Proved.without_llm(params, text), text, request, (*request.notices, *joined, notice))
+    if unread is not None:
+        about = (
+            f"the tool {unread.key} calls an LLM that the gateway does not read, so the text is sent as the question"
+        )
+        notice = Notice("LLM_NOT_READ", about)
+    notices = (*request.notices, *joined, notice)
+    return Plan("text", "", Proved.without_llm(params, text), text, request, notices, proved=unread is None)
 
 
 def _stored(profile: AgentProfile, stored: str, question: Question) -> Iterator[Notice]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -57,12 +58,24 @@ def _leading(provider: Provider, turns: list[Turn]) -> tuple[list[str], list[Tur
 
 
 def _appended(call: CallModel, name: str, text: str) -> Iterator[dict[str, str]]:
-    current = call.base_parameters.get(name)
+    current = _current(call, name)
     start = f"{current}\n\n" if current else ""
     if is_plain(text):
         yield {call.key(name): start + text}
     reference, helpers = reference_to(call, "gw_y", text, "")
     yield {call.key(name): start + reference, **helpers}
+
+
+def _current(call: CallModel, name: str) -> str:
+    """Return the value of a parameter as a request sends it: a connector's own is never escaped, a request's is."""
+    own = call.base_parameters.get(name, "")
+    if name in call.values:
+        return own
+    try:
+        text = json.loads(f'"{own}"', strict=False)
+    except ValueError:
+        return own
+    return str(text)
 
 
 @dataclass(frozen=True, slots=True)

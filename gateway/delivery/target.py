@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.delivery.escaping import Concat
+from gateway.delivery.escaping import Concat, dump
 from gateway.mlcommons.memory_form import is_storable, memory_form
 from gateway.providers.base import Provider
 
@@ -135,6 +135,11 @@ def _is_part_of(text: str, question: str) -> bool:
     """Return True if `text`, a role's name before it aside, is the question or one of the texts it was joined from."""
     texts = (text, _ROLE_NAME.sub("", text))
     return text == question or any(f"\n{own.strip()}\n" in f"\n{question}\n" for own in texts)
+
+
+def written(provider: Provider, turns: Sequence[Turn]) -> list[str]:
+    """Return each turn as JSON, in the spelling that the most servers take."""
+    return [dump(provider.simplest(turn)) for turn in turns]
 
 
 def parts_of(provider: Provider, turn: Turn) -> list[Any]:

@@ -27,7 +27,8 @@ from gateway.providers.base import Provider
 
 TURN_PARAMETER = "body"
 EARLIER_TURNS = "earlier_turns"
-_PROMPT_MEMBERS = ("prompt", "inputs", "inputText", "input")  # the members of text endpoints that hold the text
+# The members that hold the text of endpoints that take one; `message` is Cohere's before version 2.
+_PROMPT_MEMBERS = ("prompt", "inputs", "inputText", "input", "message")
 TOOLS_SLOT = "declare_tools"
 TOOLS_MEMBER = "tools_member"
 TOOLS_VALUE = "declared_tools"

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from gateway.delivery.tools_text import tools_as_text
 from gateway.errors import Problem
+from gateway.mlcommons.profile import Tool
 from gateway.notices import Notice
 from gateway.providers.base import (
     Capabilities,
@@ -24,14 +25,23 @@ from gateway.providers.base import (
 from gateway.unified.model import AgentInput, ConverseBlock, Media, Message, Text
 from gateway.unified.roles import meaning_of
 
-_HELP = "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`"
-_TAKES_TEXT = "send text only, since the agent's LLM completes a text, or use an agent whose LLM takes messages"
+NAME_PROVIDER = "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`"
+NAME_OR_TEXT = f"{NAME_PROVIDER}, if its LLM takes the format of one, or send text only"
+COMPLETES_TEXT = "send text only, since the agent's LLM completes a text, or use an agent whose LLM takes messages"
+
+
+def use_another_agent(unread: Tool) -> str:
+    """Return what to do where the tool `unread` of a flow calls an LLM that is not read."""
+    ran = {**unread.parameters, **unread.config}.get("agent_id", "")
+    if ran:
+        return f"send this input to the agent {ran}, which the flow's tool {unread.key} runs"
+    return f"use an agent without the tool {unread.key}, whose LLM the gateway does not read"
 
 
 class TextOnly(Provider):
     """Turns of text only. Strategies that need the place of the messages find none.
 
-    completes_text: the LLM takes no messages, whatever its provider is.
+    help: what to do to send other blocks.
     """
 
     name = ""
@@ -39,8 +49,8 @@ class TextOnly(Provider):
     content_field = "content"
     capabilities = Capabilities("this agent's provider", {}, {})
 
-    def __init__(self, completes_text: bool = False) -> None:
-        self._help = _TAKES_TEXT if completes_text else _HELP
+    def __init__(self, help: str = NAME_OR_TEXT) -> None:
+        self._help = help
 
     def prepare(self, agent_input: AgentInput, options: MappingOptions) -> Conversation:
         """Take the texts of the conversation, turn by turn; roles stay as they are. Tool calls and results become text.

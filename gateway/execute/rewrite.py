@@ -16,11 +16,13 @@ from gateway.delivery.plan import Plan, Remembered, assume
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.search import MEMORY_HOLDS_CODE
 from gateway.delivery.template_change import completes_text
-from gateway.delivery.textonly import TextOnly
+from gateway.delivery.textonly import COMPLETES_TEXT, NAME_OR_TEXT, TextOnly, use_another_agent
 from gateway.delivery.trees import replace_texts
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, replace_members, serialise
 from gateway.execute.cluster_spelling import spell
+from gateway.mlcommons.agents.flow import unread_llm
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.memory_form import is_storable
 from gateway.mlcommons.profile import AgentProfile
@@ -141,7 +143,7 @@ def rewrite_input(
     refuse_cluster_limits(profile, agent_input, params)
     plans = PlanCache(profile) if plans is None else plans
     assert plans.profile is profile
-    provider = registry.provider(profile.provider) if profile.provider else _text_only(profile)
+    provider = _provider(profile, params)
     deliverable = agent_input
     notices: tuple[Notice, ...] = ()
     while True:
@@ -160,8 +162,18 @@ def rewrite_input(
     return Rewrite(plan, _body(request, agent_input, plan))
 
 
-def _text_only(profile: AgentProfile) -> TextOnly:
-    return TextOnly(any(completes_text(model.connector) for model in profile.models[:1]))
+def _provider(profile: AgentProfile, params: Mapping[str, str]) -> Provider:
+    """Return the provider of the agent's first LLM; one of text only if that LLM or its format is unknown."""
+    try:
+        unread = unread_llm(profile, params)
+    except RenderFailure:
+        unread = None  # the planner refuses these parameters
+    if unread is not None:
+        return TextOnly(use_another_agent(unread))
+    if profile.provider:
+        return registry.provider(profile.provider)
+    is_completed = any(completes_text(model.connector) for model in profile.models[:1])
+    return TextOnly(COMPLETES_TEXT if is_completed else NAME_OR_TEXT)
 
 
 def rewrite_unproved(

@@ -34,6 +34,9 @@ class Model:
     required_inputs: tuple[str, ...] = ()
 
 
+_WITH_ANOTHER_LLM = frozenset({"AgentTool", "RAGTool"})
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A tool of an agent. model: the LLM of an MLModelTool, None for any other tool.
@@ -51,6 +54,11 @@ class Tool:
     def key(self) -> str:
         """The tool's name in a flow: its name, or its type if it has none."""
         return self.name or self.type
+
+    @property
+    def calls_unread_llm(self) -> bool:
+        """True if it calls an LLM that no profile has, with a flow's parameters: another agent's, or a RAGTool's."""
+        return self.type in _WITH_ANOTHER_LLM
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,10 @@ class Provider(ABC):
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
         """Return the body members that carry system text apart from the messages; {} if there are none."""
 
+    def simplest(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return a message in the spelling that the most servers of this API take; by default the message itself."""
+        return message
+
     @abstractmethod
     def canonical(self, messages: Any) -> Any:
         """Return the same messages in one normal form, so that two spellings the API treats alike compare equal.

@@ -100,6 +100,7 @@ class OpenAIChat(Provider):
         user_turn='{"role":"user","content":"TEXT"}',
         body_members=frozenset({"model", "messages", "tools"}),
         has_system_slot=False,
+        calling_parameters={"tool_choice": "auto", "parallel_tool_calls": "false"},
     )
 
     def __init__(self, capabilities: Capabilities = OPENAI) -> None:
@@ -117,6 +118,13 @@ class OpenAIChat(Provider):
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
         """Return {}: system text is a message."""
         return {}
+
+    def simplest(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Write content that is one text as a string: DeepSeek's API, among others, takes no array [I]."""
+        match message.get("content"):
+            case [{"type": "text", "text": text, **others}] if not others:
+                return {**message, "content": text}
+        return message
 
     def canonical(self, messages: Any) -> Any:
         """Write string content as one text part, absent content of a tool call as null, and its arguments parsed."""

@@ -112,6 +112,7 @@ class ClusterSupport:
     body_members: members of the request body in the cluster's own template for a `model` block.
     parameters: model parameters that this template needs, with a value for each.
     has_system_slot: the template has a place for the system prompt.
+    calling_parameters: other parameters that function calling sets, with their values.
     """
 
     llm_interface: str
@@ -121,6 +122,7 @@ class ClusterSupport:
     body_members: frozenset[str]
     parameters: Mapping[str, str] = field(default_factory=dict)
     has_system_slot: bool = True
+    calling_parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 class Inexpressible(Exception):

@@ -90,6 +90,9 @@ def run_conversational_flow(
 
 def _run(core: RunningCluster, spec: Mapping[str, Any], parameters: Parameters) -> Run:
     tool = tools.create(spec, parameters, core.modern)
+    if spec["type"] == tools.AGENT_TOOL:
+        tensors = yield from core.run_agent(tool.parameters.get("agent_id") or "", dict(tool.parameters))
+        return to_json({"inference_results": [{"output": tensors}]}, core.modern)
     if not tool.is_model:
         return core.tool_outputs.get(tool.spec["type"], tools.INDEX_TABLE)
     # On 2.x the model is the tool's own; from 3.0 the request may name another.

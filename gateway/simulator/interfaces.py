@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.simulator.errors import illegal_argument
@@ -31,12 +31,14 @@ class Interface:
     extra: Mapping[str, str]
     closed_schemas: bool = True
     """True if a tool's schema keeps its `additionalProperties`."""
+    no_escape_params: str = DEFAULT_NO_ESCAPE
 
     def configure(self, parameters: Parameters) -> None:
         """Override the agent's and the caller's parameters with the interface's, except `no_escape_params`."""
-        parameters.setdefault("no_escape_params", DEFAULT_NO_ESCAPE)
+        parameters.setdefault("no_escape_params", self.no_escape_params)
         parameters["llm_response_filter"] = self.response_filter
-        parameters["tool_configs"] = self.tool_configs
+        if self.tool_configs:
+            parameters["tool_configs"] = self.tool_configs
         parameters.update(self.extra)
 
 
@@ -91,7 +93,14 @@ _GEMINI = Interface(
     closed_schemas=False,
 )
 
-INTERFACES: Mapping[str, Interface] = {"bedrock/converse/claude": _BEDROCK, "openai/v1/chat/completions": _OPENAI}
+# By source: the agent's own system text holds the tools, and the answer's text the tool calls, which are not simulated.
+_DEEPSEEK = replace(_BEDROCK, tool_configs="", no_escape_params="_chat_history,_interactions")
+
+INTERFACES: Mapping[str, Interface] = {
+    "bedrock/converse/claude": _BEDROCK,
+    "bedrock/converse/deepseek_r1": _DEEPSEEK,
+    "openai/v1/chat/completions": _OPENAI,
+}
 UNIFIED_INTERFACES = {**INTERFACES, "gemini/v1beta/generatecontent": _GEMINI}
 
 

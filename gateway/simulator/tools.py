@@ -1,7 +1,7 @@
 """The tools of an agent: their parameters, and their runs.
 
-An MLModelTool calls a model; the tools that list indices return a fixed table. Every other type is unknown, which is an
-error when the agent runs, not when it is registered.
+An MLModelTool calls a model, an AgentTool of a flow runs another agent (by source), and the tools that list indices
+return a fixed table. Every other type is unknown, which is an error when the agent runs, not when it is registered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.simulator.predict import Run
 from gateway.simulator.render import Parameters, fill
 from gateway.simulator.values import as_text, read_answer, to_parameters
 
-MODEL_TOOL = "MLModelTool"
+MODEL_TOOL, AGENT_TOOL = "MLModelTool", "AgentTool"
 INDEX_TABLE = 'row,index,comment\n1,books,"as a cluster lists them"\n'
 
 _LISTER_SCHEMA = {
@@ -71,7 +71,7 @@ def selected(agent: Mapping[str, Any], parameters: Mapping[str, str | None]) -> 
 def known_types(modern: bool) -> frozenset[str]:
     """Return the known tool types."""
     lister = "ListIndexTool" if modern else "CatIndexTool"
-    return frozenset({MODEL_TOOL, lister, "IndexMappingTool", "SearchIndexTool", "VisualizationTool"})
+    return frozenset({MODEL_TOOL, AGENT_TOOL, lister, "IndexMappingTool", "SearchIndexTool", "VisualizationTool"})
 
 
 def create(spec: Mapping[str, Any], parameters: Parameters, modern: bool) -> Tool:

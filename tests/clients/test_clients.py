@@ -53,7 +53,7 @@ def expected(provider_name: str, body: dict[str, Any]) -> list[Any]:
     content = turns[-1][provider.content_field]
     last = max(index for index, part in enumerate(content) if "text" in part)
     content[last] = {**content[last], "text": FLOW_PROMPT.replace("${parameters.question}", content[last]["text"])}
-    return turns
+    return [provider.simplest(turn) for turn in turns]
 
 
 def got(deployment: Deployment, provider_name: str) -> list[list[Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.agents.documents import read_profile
 from gateway.agents.reader import read_agents, run
+from gateway.agents.rules import Rule
 from gateway.errors import GatewayError
 from gateway.execute import rewrite
 from gateway.execute.rewrite import Policy, Rewrite
@@ -54,11 +55,18 @@ class Sent:
 
 
 class SimulatedCluster:
-    """All agents of one version: the simulator's own fixtures and the special ones of `_special`."""
+    """All agents of one version: the simulator's own fixtures and the special ones of `_special`.
 
-    def __init__(self, version: str) -> None:
+    rules: the operator's; set them before an agent's profile is read, or clear `profile` after it. advised_rules: those
+    that refusals advise.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    advised_rules: tuple[Rule, ...] = ()
+
+    def __init__(self, version: str, core: ClusterCore | None = None) -> None:
         self.version = version
-        self.core = ClusterCore(version)
+        self.core = core or ClusterCore(version)
         self.lister = "ListIndexTool" if self.core.modern else "CatIndexTool"
         self.core.tool_outputs[self.lister] = LISTED
         self.agents: dict[str, str] = {}
@@ -93,7 +101,9 @@ class SimulatedCluster:
         shown = {"agents": resources.agent, "models": resources.model, "connectors": resources.connector}
         read = run(read_agents([agent_id]), lambda batch: {id_: shown[batch.kind](id_) for id_ in batch.ids})
         document = read.agents[agent_id]
-        return read_profile(agent_id, document, read.models, read.connectors, self.numbers, unified_api=False)
+        return read_profile(
+            agent_id, document, read.models, read.connectors, self.numbers, self.rules, unified_api=False
+        )
 
     def remembering(self, pairs: Pairs) -> str:
         """The id of a new memory that holds `pairs`."""

@@ -17,6 +17,7 @@ from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, Text
 from tests.conftest import mostly_slow
 from tests.delivery.cases import CALL, CASES, IMAGE, VIDEO, Case, text, turn
+from tests.delivery.holdout import HoldoutCluster
 from tests.delivery.simulated_cluster import Sent, cluster_of
 from tests.delivery.unseen import UnseenCluster
 from tests.matrix import cells
@@ -94,7 +95,8 @@ def arrived() -> tuple[tuple[Oracle, str, Case, Sent], ...]:
 
 def _arrived() -> Iterator[tuple[Oracle, str, Case, Sent]]:
     clusters = [(cluster_of(version), agents) for version, agents in AGENTS.items()]
-    for cluster, agents in (*clusters, (UnseenCluster("2.19.0"), ["flow-invoke_image_slot"])):
+    others = [(UnseenCluster("2.19.0"), ["flow-invoke_image_slot"]), (HoldoutCluster("2.19.0"), ["root-chat"])]
+    for cluster, agents in (*clusters, *others):
         oracle = Oracle(cluster)
         for agent in agents:
             for case in (*CASES.values(), *MORE.values()):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.agents.rules import Rule
 from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.refusal import Upgrade
 from gateway.delivery.search import Search
@@ -18,10 +19,12 @@ from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CALL, CASES, IMAGE, OTHER_IMAGE, VIDEO, text, turn
+from tests.delivery.holdout import HoldoutCluster
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.delivery.unseen import UnseenCluster
 from tests.oracle import Oracle, Outcome
 
+RULE = "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`"
 OLD, NEW = "2.19.0", "3.4.0"
 SEEN = {"toolResult": {"toolUseId": "t1", "content": [text("seen:"), IMAGE]}}
 # A tool call, and its result with an image.
@@ -113,6 +116,14 @@ def test_media_for_an_unknown_provider() -> None:
     )
 
 
+@pytest.mark.parametrize("agent", ["one-cohere_1", "conversational_flow-command_r", "one-sagemaker", "flow-r1_invoke"])
+def test_no_rule_is_advised_for_an_endpoint_of_one_text(agent: str) -> None:
+    error = HoldoutCluster(OLD).send(agent, CASES["text, image"].body).error
+    assert error is not None
+    (problem,) = error.problems
+    assert problem.help.startswith("send text only, since the agent's LLM completes a text")
+
+
 def test_a_rule_is_advised_where_a_provider_would_help() -> None:
     cluster = cluster_of(OLD)
     profile, request = cluster.profile("flow-d"), read_execute(json.dumps({"input": [text("a"), IMAGE]}).encode())
@@ -120,7 +131,23 @@ def test_a_rule_is_advised_where_a_provider_would_help() -> None:
     with pytest.raises(UndeliverableContent) as raised:
         rewrite_input(replace(profile, provider=""), request, request.input, Policy(), "t1")
     (problem,) = raised.value.problems
-    assert problem.help == "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`"
+    assert problem.help == f"{RULE}, if its LLM takes the format of one, or send text only"
+
+
+@pytest.mark.parametrize("case", ["plain text", "text, image", "conversation"])
+def test_a_rule_is_advised_for_a_template_of_messages_and_helps(case: str) -> None:
+    cluster = HoldoutCluster(OLD)
+    error = cluster.send("flow-cohere_2", CASES[case].body).error
+    assert error is not None
+    (problem,) = error.problems
+    names = ["anthropic/v1/messages", "bedrock-invoke/anthropic", "bedrock/converse", "openai/v1/chat/completions"]
+    assert (problem.place, problem.code) == ("input", "PROVIDER_UNKNOWN")
+    assert problem.help == f"{RULE}: the one of {', '.join(names)} whose format its LLM takes"
+    cluster.rules = (Rule("flow-cohere_2", names[-1]),)
+    cluster.profile.cache_clear()
+    sent = cluster.send("flow-cohere_2", CASES[case].body)
+    assert sent.executed is not None, sent.error
+    assert sent.executed.status == 200, sent.executed.body
 
 
 def test_what_the_provider_can_not_express_is_reported_by_its_mapping() -> None:

@@ -17,12 +17,17 @@ def documents_of(cluster: SimulatedCluster) -> Documents:
         {agent_id: resources.agent(agent_id) for agent_id in cluster.agents.values()},
         {model_id: resources.model(model_id) for model_id in resources.models},
         {connector_id: resources.connector(connector_id) for connector_id in resources.connectors},
+        rules=cluster.rules,
         unified_api=False,
     )
 
 
 def upgrade(cluster: SimulatedCluster) -> dict[str, Code]:
-    """Change every connector whose upgrade is offered; return why the others stay, by connector."""
+    """Set the rules that are advised, and change every connector whose upgrade is offered.
+
+    Return why the other connectors stay as they are, by connector.
+    """
+    cluster.rules = cluster.advised_rules
     resources, refused = cluster.core.resources, {}
     documents = documents_of(cluster)
     for found in offers(documents, cluster.agents.values(), "0" * 32):

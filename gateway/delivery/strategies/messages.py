@@ -18,7 +18,7 @@ from gateway.delivery.question_placements import Parameters, merge, question_pla
 from gateway.delivery.slots import QUESTION, Slot, SlotKind
 from gateway.delivery.strategies.expect import expected_body
 from gateway.delivery.strategies.neutral import TAIL, neutral_text
-from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
+from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of, written
 from gateway.mlcommons.rendering import is_strict_json
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import PREFIX
@@ -49,22 +49,30 @@ def _key(call: CallModel, slot: Slot) -> str:
 
 
 def _in_slot(call: CallModel, target: TargetTurns, slot: Slot, position: QuestionPosition) -> Iterator[Candidate]:
-    notices: tuple[Notice, ...] = ()
-    if not position.is_bare and target.turn is None:
-        filled = target.with_text_part(TAIL if position.is_blank else "")
-        notices = (neutral_text("last"),) if filled is not None and position.is_blank else ()
-        filled = filled or target.with_earlier_text()
-        if filled is None:
-            return
-        target = filled
+    for place, notices in _with_place(target, position):
 
-    def expected(env: RuntimeValues) -> Any:
-        return expected_body(call, target, call.position(call.render(_with_default(call, slot), env)))
+        def expected(env: RuntimeValues, place: TargetTurns = place) -> Any:
+            return expected_body(call, place, call.position(call.render(_with_default(call, slot), env)))
 
-    for strategy, text, parameters in _texts(call, target, slot, position):
-        value = _value(call, target, slot, position, text)
-        if value is not None:
-            yield Candidate(strategy, merge(parameters, value), expected, notices)
+        for strategy, text, parameters in _texts(call, place, slot, position):
+            value = _value(call, place, slot, position, text)
+            if value is not None:
+                yield Candidate(strategy, merge(parameters, value), expected, notices)
+
+
+def _with_place(target: TargetTurns, position: QuestionPosition) -> Iterator[tuple[TargetTurns, tuple[Notice, ...]]]:
+    """Yield the target with a text that the agent's own text and parts can be around.
+
+    That is the question, an added text at the end, or the user's last text before a turn of the assistant or a tool.
+    """
+    if target.turn is not None or (position.is_bare and not position.has_own_parts(target.provider)):
+        yield target, ()
+        return
+    with_text, earlier = target.with_text_part(TAIL if position.is_blank else ""), target.with_earlier_text()
+    if with_text is not None:
+        yield with_text, (neutral_text("last"),) if position.is_blank else ()
+    if earlier is not None:
+        yield earlier, ()
 
 
 def _texts(
@@ -119,12 +127,12 @@ def _value(
     turns = target.turns_with(text, (parts[: position.part], parts[position.part + 1 :]))
     turns = [*own_turns[:index], *turns, *own_turns[index + 1 :]]
     if slot.takes is SlotKind.ARRAY:
-        return {key: dump(turns)}
+        return {key: f"[{','.join(written(provider, turns))}]"}
     if len(turns) == 1:
-        return {key: dump(turns[0])}
+        return {key: written(provider, turns)[0]}
     names = [f"gw_m{number}" for number in range(len(turns))]
     value = ",".join(f"{PREFIX}{name}}}" for name in names)
-    return {key: value, **{name: dump(turn) for name, turn in zip(names, turns, strict=True)}}
+    return {key: value, **dict(zip(names, written(provider, turns), strict=True))}
 
 
 def _content(call: CallModel, target: TargetTurns, slot: Slot, turns: list[Turn]) -> Parameters | None:
@@ -146,6 +154,6 @@ def _raw_content(call: CallModel, target: TargetTurns, slot: Slot, turns: list[T
     if target.provider.role_of(first) != "user" or len(others[-1]) > len(first):
         return None
     last = {name: value for name, value in others[-1].items() if name != field} | {field: others[-1][field]}
-    written = [dump(parts_of(target.provider, first)), *map(dump, others[:-1]), dump(last)[:-1]]
-    value = f"{written[0]}}},{','.join(written[1:])}"
+    rest = [*written(target.provider, others[:-1]), dump(last)[:-1]]
+    value = f"{dump(parts_of(target.provider, first))}}},{','.join(rest)}"
     return {_key(call, slot): value, **raw_names(call, {slot.name: value})}

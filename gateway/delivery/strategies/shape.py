@@ -86,10 +86,11 @@ class Shape:
                 yield dump({**self.turn, self.field: first})
                 rest = {self.field: [*parts[1:]], **{k: v for k, v in turn.items() if k != self.field}}
                 if parts[1:]:
-                    yield dump(rest)
+                    yield dump(self.provider.simplest(rest))
             elif self.is_string:
                 # A turn whose last member is its role fits a slot whose own turn ends in a string.
-                yield dump(dict(sorted(turn.items(), key=lambda member: member[0] == "role")))
+                simplest = self.provider.simplest(turn)
+                yield dump(dict(sorted(simplest.items(), key=lambda member: member[0] == "role")))
             else:
                 ordered = self._members_ordered(turn)
                 if parts:

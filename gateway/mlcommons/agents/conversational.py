@@ -15,6 +15,8 @@ from gateway.providers import registry
 
 DEFAULT_RAW = "_chat_history,_tools,_interactions,tool_configs"
 """What a function-calling agent inserts raw unless the request overrides it (3.4.0)."""
+_OTHER_RAW = {"bedrock/converse/deepseek_r1": "_chat_history,_interactions"}
+"""The same, by the `_llm_interface` for which it is different: its tools are in a text (by source, 3.4.0)."""
 
 # Stands for the cluster's own text: only the placeholders in it matter to the proof.
 _BUILTIN_PROMPT = (
@@ -22,6 +24,8 @@ _BUILTIN_PROMPT = (
     "${parameters.prompt.format_instruction} ${parameters.chat_history} \n${parameters.question} \n"
     "${parameters.scratchpad} ${parameters.prompt.suffix} <end>"
 )
+# Stands for several tools where they are escaped. One tool would count as JSON and be inserted raw.
+_TOOLS_TEXT = "<tools>"
 # The system prompt of a conversational agent that has none (3.5 and later).
 _DEFAULT_SYSTEM = "You are a helpful assistant."
 
@@ -74,12 +78,14 @@ def _own_parameters(profile: AgentProfile) -> dict[str, str]:
 
 def _with_tools(profile: AgentProfile, values: Mapping[str, str]) -> dict[str, str]:
     """Add what function calling sets: the raw parameters and the tools in the provider's form."""
-    merged = {"no_escape_params": DEFAULT_RAW, **values}
-    interface = values.get("_llm_interface", "").lower()
+    interface = values.get("_llm_interface", profile.llm_interface).strip().lower()
+    merged = {"no_escape_params": _OTHER_RAW.get(interface, DEFAULT_RAW), **values}
     for provider in registry.providers():
-        if provider.cluster is not None and interface.startswith(provider.name):
-            merged["tool_configs"] = provider.cluster.tool_config
-    merged["_tools"] = '{"gwtool": 1}' if profile.tools else ""
+        if provider.cluster is not None and interface == provider.cluster.llm_interface:
+            merged |= {"tool_configs": provider.cluster.tool_config, **provider.cluster.calling_parameters}
+    tools = ['{"gwtool": 1}' for _ in profile.tools]
+    is_raw = "_tools" in merged["no_escape_params"].split(",")
+    merged["_tools"] = ", ".join(tools) if is_raw or len(tools) < 2 else _TOOLS_TEXT
     return merged
 
 

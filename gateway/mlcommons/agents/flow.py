@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
+from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
 from gateway.mlcommons.agents.base import AgentBehaviour, Requirement
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES
@@ -22,7 +23,13 @@ class Flow(AgentBehaviour):
     """Memory is replayed as `chat_history`."""
 
     def first_llm(self, profile: AgentProfile, params: Mapping[str, str]) -> tuple[Model | None, Tool | None]:
-        """Return the model of the first tool that has one, and that tool."""
+        """Return the model of the first tool that has one, and that tool.
+
+        A tool with an LLM that is not read gets all parameters, so that none but the question may be sent: then there
+        is no model to send anything to.
+        """
+        if unread_llm(profile, params) is not None:
+            return None, None
         tool = next((tool for tool in selected_tools(profile, params) if tool.model is not None), None)
         return (tool.model if tool else None), tool
 
@@ -82,6 +89,17 @@ def selected_tools(profile: AgentProfile, params: Mapping[str, str]) -> list[Too
         raise RenderFailure("selected_tools is not a JSON list of names")
     by_key = {tool.key: tool for tool in profile.tools}
     return [by_key[name] for name in names if name in by_key]
+
+
+def unread_llm(profile: AgentProfile, params: Mapping[str, str]) -> Tool | None:
+    """Return the first tool of a flow that calls an LLM which is not read; None if there is none.
+
+    Raises:
+        RenderFailure: as for `selected_tools`.
+    """
+    if AgentType.of(profile.type) not in FLOW_TYPES:
+        return None
+    return next((tool for tool in selected_tools(profile, params) if tool.calls_unread_llm), None)
 
 
 def tool_values(profile: AgentProfile, tool: Tool, values: Mapping[str, str]) -> dict[str, str]:
