@@ -48,9 +48,11 @@ class ResponseCopy(BodyCopy):
     __slots__ = ("decoded", "head")
 
     def __init__(self, limit: int) -> None:
-        BodyCopy.__init__(self, limit)  # every run: before Python 3.12, `super()` is slow
+        self.limit = limit  # not by `super()`: every run
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.complete = self.decoded = False
         self.head: ResponseHead | None = None
-        self.decoded = False
 
     def begin(self, head: ResponseHead, decoded: bool, piece: bytes, complete: bool) -> None:
         """Begin with a response and the first piece of its body. A response that came before is dropped."""

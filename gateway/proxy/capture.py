@@ -41,7 +41,7 @@ fields, method, target, minor version; connection, client; started, answered_at,
 """
 
 
-class Bodies(Struct, gc=False):
+class Bodies(Struct, array_like=True, gc=False):
     """The bodies of an exchange, and how they came about.
 
     request: as it arrived, with its chunk lines if `chunk_lines`. sent_head: the head lines that were sent to the
@@ -84,7 +84,7 @@ class CapturedError(Struct, frozen=True, array_like=True, gc=False):
     body: bytes
 
 
-class Captured(Struct, gc=False):
+class Captured(Struct, array_like=True, gc=False):
     """An exchange that is over. Times are in seconds of `time.monotonic`.
 
     id: "" if it was not needed yet. fields, method, target, minor: of the request. connection, client: number and

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+
+from msgspec import Struct
 
 from gateway.memory.model import PREFIX
 
@@ -39,8 +40,7 @@ class Intent(StrEnum):
     PASSTHROUGH = "passthrough"
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True, array_like=True, gc=False):
     """A request's intent, and the kind and id of the document it concerns; "" if there is none.
 
     The kinds of SESSION are memory, messages, message and traces (the conversation API), and session and working (the

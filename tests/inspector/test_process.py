@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 from multidict import CIMultiDict
@@ -106,6 +107,12 @@ def passed(number: int) -> Passed:
     return FIELDS, b"GET", b"/%d" % number, 1, 1, "127.0.0.1", 1.0, 2.0, 3.0, 200, HEAD if number % 2 else None
 
 
+def copy_of(one: Captured) -> Captured:
+    """Return what a gathering may take, which changes it."""
+    bodies = msgspec.structs.replace(one.bodies) if one.bodies is not None else None
+    return msgspec.structs.replace(one, bodies=bodies)
+
+
 class Transfer:
     """Shared memory, written and read by one process."""
 
@@ -144,7 +151,7 @@ def test_the_same_record_is_made_of_what_arrives(transfer: Transfer, name: str) 
     sent = EXCHANGES[name]
     size = sent.bodies.size if sent.bodies is not None else 0
     for _ in range(2):
-        transfer.gathering.add(sent, size)
+        transfer.gathering.add(copy_of(sent), size)
         [(arrived, arrived_size)] = transfer.send()
         assert arrived_size == size
         expected = record_of(sent)
@@ -156,7 +163,7 @@ def test_the_same_record_is_made_of_what_arrives(transfer: Transfer, name: str) 
 
 
 def test_what_is_sent_of_the_clients_body_is_copied_once(transfer: Transfer) -> None:
-    transfer.gathering.add(EXCHANGES["image"], 2 * len(IMAGE))
+    transfer.gathering.add(copy_of(EXCHANGES["image"]), 2 * len(IMAGE))
     batch = READ_BATCH(transfer.gathering.finish())
     assert len(IMAGE) < sum(batch.tables) < 1.1 * len(IMAGE)
 
@@ -199,6 +206,17 @@ def test_deliveries_stay_the_same_objects(transfer: Transfer) -> None:
     assert found[0] is found[2]
     assert found[1] == found[3]
     assert found[1] is not found[3]
+
+
+def test_exchanges_that_have_no_form_as_bytes_can_be_dropped(transfer: Transfer) -> None:
+    transfer.gathering.add(numbered_run(1), 40_000)
+    transfer.gathering.add_passed(passed(2))
+    unknown: Any = object()
+    with pytest.raises(TypeError):
+        transfer.gathering.add(captured(trace=unknown), 40_000)
+    assert transfer.gathering.drop_waiting() == 1
+    transfer.gathering.add(numbered_run(3), 500)
+    assert [item[0].id if len(item) == 2 else item[2] for item in transfer.send()] == ["1", b"/2", "3"]
 
 
 def test_what_has_no_form_as_bytes_renders_nothing(transfer: Transfer) -> None:

@@ -5,19 +5,28 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from multidict import CIMultiDict
 
 from gateway.http1.response_heads import ResponseHead
 from gateway.http1.rules import HeadLimits
-from gateway.inspector.process.messages import READ_ITEMS, READ_TABLES, Batch, Item, ItemBodies, ItemCopy, Piece, Tables
+from gateway.inspector.process.messages import (
+    READ_CHUNK,
+    READ_LINES,
+    READ_TABLES,
+    Batch,
+    Item,
+    ItemBodies,
+    Piece,
+    Span,
+    Tables,
+)
 from gateway.inspector.writer import Waiting
 from gateway.observe.record import Delivery
 from gateway.ports import Answer, Steps
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Bodies, Captured, Data, FieldLines
-from gateway.proxy.routes import Route
+from gateway.proxy.capture import Bodies, Captured, Data, FieldLines, Passed
 from gateway.recent import Recent
 
 _SHARED = 512
@@ -44,18 +53,19 @@ class BatchReader:
 
     def read(self, batch: Batch, memory: memoryview) -> Iterator[Waiting]:
         """Yield the exchanges of a batch, in their order, some at a time. They hold no references to the memory."""
-        start, size = batch.tables
-        tables = READ_TABLES(memory[start : start + size])
-        one = _Batch(self, tables, memory)
-        lines = deque(tables.lines)
-        for start, size in batch.chunks:
+        one = _Batch(self, READ_TABLES(_span(memory, batch.tables)), memory)
+        lines = deque(READ_LINES(_span(memory, batch.lines)))
+        count = 0
+        for chunk in batch.chunks:
             waiting: Waiting = deque()
-            for item in READ_ITEMS(memory[start : start + size]):
-                while lines and lines[0][-1] < item.place:
-                    waiting.append(one.passed(lines.popleft()))
-                waiting.append((one.captured(item), item.size))
+            for item, numbers in zip(*READ_CHUNK(_span(memory, chunk)), strict=True):
+                while lines and lines[0][0] <= count:
+                    waiting.append(one.passed(lines.popleft()[1]))
+                captured = one.captured(item, *numbers)
+                waiting.append((captured, captured.bodies.size if captured.bodies is not None else 0))
+                count += 1
             yield waiting
-        yield deque(map(one.passed, lines))
+        yield deque(one.passed(line) for _, line in lines)
 
     def head(self, raw: bytes) -> ResponseHead:
         """Return a response's head; the same object for the same bytes."""
@@ -75,96 +85,99 @@ class _Batch:
 
     def __init__(self, reader: BatchReader, tables: Tables, memory: memoryview) -> None:
         self._memory = memory
+        self._places = tables.places
         self._fields: list[FieldLines] = [SentFields(*fields) for fields in tables.fields]
-        self._heads: list[ResponseHead | None] = [*map(reader.head, tables.heads), None]
-        """The last one is found by the index -1."""
+        self._heads = [*map(reader.head, tables.heads)]
         self._deliveries = {number: reader.delivery(number, delivery) for number, delivery in tables.deliveries}
         self._renders = {number: reader.render(number, pickled) for number, pickled in tables.renders}
 
-    def passed(self, line: tuple) -> tuple:  # type: ignore[type-arg]
-        fields, method, target, minor, connection, client, started, answered_at, ended, status, head, _ = line
-        times = started, answered_at, ended
-        return self._fields[fields], method, target, minor, connection, client, *times, status, self._heads[head]
+    def passed(self, line: tuple[Any, ...]) -> Passed:
+        fields, *values, head = line
+        return self._fields[fields], *values, None if head is None else self._heads[head]
 
-    def captured(self, item: Item) -> Captured:
-        answer, head = item.answer, self._heads[item.head]
+    def captured(self, item: Item, delivery: int, render: int) -> Captured:
+        answer = item.answer
         return Captured(
             item.id,
             self._fields[item.fields],
             item.method,
             item.target,
             item.minor,
-            Route(item.intent, item.kind, item.agent_id),
+            item.route,
             item.connection,
             item.client,
             item.started,
             item.ended,
             item.status,
             item.answered_at,
-            head,
-            None if answer is None else Answer(answer[0], CIMultiDict(answer[1]), answer[2]),
+            None if item.head is None else self._heads[item.head],
+            None if answer is None else Answer(answer.status, CIMultiDict(answer.headers), answer.body),
             item.error,
-            None if item.bodies is None else self._bodies(item.bodies),
+            None if item.bodies is None else self._bodies(item.bodies, delivery, render),
             item.trace,
         )
 
-    def _bodies(self, bodies: ItemBodies) -> Bodies:
+    def _bodies(self, bodies: ItemBodies, delivery: int, render: int) -> Bodies:
         steps = None
         if bodies.steps is not None:
             steps = Steps(bodies.read_at)
             steps.taken = bodies.steps
-        request: bytes | BodyCopy
-        if bodies.copy is None:
-            request = self._piece(bodies.request)
-            sent = None if bodies.sent is None else self._sent(bodies.sent, bodies.request, request)
-        else:
-            request = self._copy(BodyCopy, bodies.copy)
-            sent = None if bodies.sent is None else list(self._pieces(bodies.sent))
-        response = None
-        if bodies.response is not None:
-            copy, head, decoded = bodies.response
-            response = self._copy(ResponseCopy, copy)
-            response.head, response.decoded = self._heads[head], decoded
+        request = self._copy(*bodies.request) if isinstance(bodies.request, tuple) else self._piece(bodies.request)
         return Bodies(
             request,
             bodies.chunk_lines,
             bodies.sent_head,
-            sent,
-            response,
+            None if bodies.sent is None else self._sent(bodies.sent, bodies.request, request),
+            None if bodies.response is None else self._response(*bodies.response),
             None if bodies.relayed is None else self._pieces(bodies.relayed),
-            self._deliveries.get(bodies.delivery),
-            self._renders.get(bodies.render),
+            self._deliveries.get(delivery),
+            self._renders.get(render),
             bodies.read_at,
             bodies.sent_at,
             steps,
             bodies.guardrails,
         )
 
-    def _copy(self, kind: type[_Copy], item: ItemCopy) -> _Copy:
-        pieces, size, complete, limit = item
-        copy = kind(limit)
-        copy.pieces = self._pieces(pieces)
-        copy.size, copy.complete = size, complete
+    def _copy(self, pieces: list[Piece], size: int, complete: bool, limit: int) -> BodyCopy:
+        return _fill(BodyCopy(limit), self._pieces(pieces), size, complete)
+
+    def _response(
+        self, pieces: list[Piece], size: int, complete: bool, limit: int, head: int | None, decoded: bool
+    ) -> ResponseCopy:
+        copy = _fill(ResponseCopy(limit), self._pieces(pieces), size, complete)
+        copy.head, copy.decoded = None if head is None else self._heads[head], decoded
         return copy
 
     def _pieces(self, pieces: Sequence[Piece]) -> list[bytes]:
         return [self._piece(piece) for piece in pieces]
 
     def _piece(self, piece: Piece) -> bytes:
-        if isinstance(piece, bytes):
-            return piece
-        position, size = piece
-        return bytes(self._memory[position : position + size])
+        return bytes(_span(self._memory, self._places[piece])) if isinstance(piece, int) else piece
 
-    def _sent(self, sent: Sequence[Piece], whole: Piece, request: bytes) -> list[Data]:
-        """Return the pieces that were sent; those that are parts of the request's body as views of it."""
-        if isinstance(whole, bytes):
+    def _sent(self, sent: Sequence[Piece], place: object, request: object) -> list[Data]:
+        """Return the pieces that were sent; those that are parts of the request's body as views of it.
+
+        place: of the request's body, if that is large.
+        """
+        if not isinstance(place, int) or not isinstance(request, bytes):
             return list(self._pieces(sent))
-        start, view = whole[0], memoryview(request)
+        start, length = self._places[place]
+        view = memoryview(request)
         found: list[Data] = []
         for piece in sent:
-            if isinstance(piece, tuple) and start <= piece[0] and sum(piece) <= start + len(request):
-                found.append(view[piece[0] - start : sum(piece) - start])
+            at, size = self._places[piece] if isinstance(piece, int) else (-1, 0)
+            if start <= at and at + size <= start + length:
+                found.append(view[at - start : at - start + size])
             else:
                 found.append(self._piece(piece))
         return found
+
+
+def _fill(copy: _Copy, pieces: list[bytes], size: int, complete: bool) -> _Copy:
+    copy.pieces, copy.size, copy.complete = pieces, size, complete
+    return copy
+
+
+def _span(memory: memoryview, span: Span) -> memoryview:
+    start, size = span
+    return memory[start : start + size]

@@ -8,18 +8,20 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.http1.request_heads import Fields
 from gateway.http1.response_heads import ResponseHead
-from gateway.inspector.process.messages import ENCODER, Batch, LineItem, Plan
+from gateway.inspector.process.messages import ENCODER, Batch, Plan, Span
 from gateway.inspector.process.shared_memory import SharedMemory
 from gateway.inspector.stores.encoding import replace_surrogates
 from gateway.observe.record import Delivery
-from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Bodies, Captured, Data, FieldLines, Passed
+from gateway.ports import Steps
+from gateway.proxy.body_copy import BodyCopy
+from gateway.proxy.capture import Captured, Data, FieldLines, Passed
 
-_HEADER = b"\xdd\0\0\0\0"
-"""MessagePack's beginning of an array; the last four bytes are its length."""
 _CHUNK = 32_768
 """Bytes of exchanges that are copied to the memory at a time: few enough for the processor's caches."""
+_HEADS = 512
+"""Bytes of an exchange without its bodies, roughly."""
 _LARGE = 16_384
 """Bytes from which a piece of a body is copied to the memory at once."""
 _BEGINNING = 64
@@ -58,139 +60,134 @@ class Gathering:
         self._memory = memory
         self._numbers = numbers
         self._pickled: dict[int, bytes] = {}
+        self._encode = msgspec.msgpack.Encoder(enc_hook=self._encode_object).encode
         self.clear()
 
     def clear(self) -> None:
         """Forget all exchanges."""
         self.count = self.size = 0
         self._position = 0
-        self._items = bytearray(_HEADER)
-        self._items_count = 0
-        self._chunks: list[tuple[int, int]] = []
+        self._runs = 0
+        """Exchanges that are no lines."""
+        self._waiting: list[Captured] = []
+        """Those that are not in the memory yet."""
+        self._waiting_size = 0
+        self._chunks: list[Span] = []
         self._fields: dict[FieldLines, int] = {}
-        self._heads: dict[ResponseHead | None, int] = {None: -1}
+        self._heads: dict[ResponseHead, int] = {}
         self._numbers_here = {id(None): 0}
         """Numbers of deliveries and renders of these exchanges, by `id`. They are kept, so no other object has it."""
         self._kept: list[object] = []
         self._deliveries: list[tuple[int, Delivery | None]] = []
         self._renders: list[tuple[int, bytes]] = []
-        self._lines: list[LineItem] = []
+        self._places: list[Span] = []
+        self._lines: list[tuple[int, Passed]] = []
 
     def add_passed(self, passed: Passed) -> None:
         """Add a request that passed unchanged."""
-        fields, method, target, minor, connection, client, started, answered_at, ended, status, head = passed
-        fields_at, head_at = self._places(fields, head)
-        times = started, answered_at, ended
-        self._lines.append((fields_at, method, target, minor, connection, client, *times, status, head_at, self.count))
+        self._lines.append((self._runs, passed))
         self.count += 1
 
     def add(self, captured: Captured, size: int) -> None:
-        """Add an exchange. size: bytes of its bodies, as `Bodies.size`.
+        """Add an exchange, which belongs to the gathering from now on. size: bytes of its bodies, as `Bodies.size`.
 
         Raises:
-            OSError: there is no more memory.
+            OSError: there is no more memory. TypeError, OverflowError: one that waits has no form as bytes.
         """
-        fields, head, answer, route = captured.fields, captured.head, captured.answer, captured.route
-        fields_at, head_at = self._places(fields, head)
-        bodies = captured.bodies
-        item = (
-            self.count,
-            size,
-            captured.id,
-            fields_at,
-            captured.method,
-            captured.target,
-            captured.minor,
-            route.intent,
-            route.kind,
-            route.id,
-            captured.connection,
-            captured.client,
-            captured.started,
-            captured.ended,
-            captured.status,
-            captured.answered_at,
-            head_at,
-            None if answer is None else (answer.status, _texts(answer.headers), answer.body),
-            captured.error,
-            None if bodies is None else self._bodies(bodies, size < _LARGE),
-            captured.trace,
-        )
-        end = len(self._items)
-        try:
-            ENCODER.encode_into(item, self._items, -1)
-        except UnicodeEncodeError:
-            del self._items[end:]
-            ENCODER.encode_into(_without_surrogates(item), self._items, -1)
-        self._items_count += 1
+        self._waiting.append(captured)
+        self._runs += 1
         self.count += 1
         self.size += size
-        if len(self._items) >= _CHUNK:
+        self._waiting_size += size + _HEADS
+        if self._waiting_size >= _CHUNK:
             self._end_chunk()
 
+    def drop_waiting(self) -> int:
+        """Forget the exchanges that are not in the memory yet. Return how many they are."""
+        dropped = len(self._waiting)
+        self._runs -= dropped
+        self.count -= dropped
+        self._waiting, self._waiting_size = [], 0
+        return dropped
+
     def _end_chunk(self) -> None:
-        """Copy the exchanges since the last chunk to the memory."""
-        items, start = self._items, self._position
-        items[1:5] = self._items_count.to_bytes(4, "big")
-        self._position = self._memory.write(start, items)
-        self._chunks.append((start, len(items)))
-        del items[5:]
-        self._items_count = 0
+        """Copy the exchanges that wait to the memory."""
+        shared = [*map(self._replace_shared, self._waiting)]
+        self._chunks.append(self._write((self._waiting, shared)))
+        self._waiting, self._waiting_size = [], 0
 
-    def _places(self, fields: FieldLines, head: ResponseHead | None) -> tuple[int, int]:
-        """Return the indexes in the tables of a request's header fields and of a response's head."""
-        fields_at = self._fields.get(fields)
-        if fields_at is None:
-            fields_at = self._fields[fields] = len(self._fields)
-        head_at = self._heads.get(head)
-        return fields_at, self._add_head(head) if head_at is None else head_at
+    def _write(self, values: object) -> Span:
+        try:
+            encoded = self._encode(values)
+        except UnicodeEncodeError:
+            plain = msgspec.to_builtins(values, builtin_types=(bytes, memoryview), enc_hook=self._encode_object)
+            encoded = ENCODER.encode(replace_surrogates(plain))
+        return self._copy(encoded)
 
-    def _add_head(self, head: ResponseHead | None) -> int:
-        """Return the index that a response's head has from now on."""
-        index = self._heads[head] = len(self._heads) - 1
+    def _copy(self, data: Data) -> Span:
+        start = self._position
+        self._position = self._memory.write(start, data)
+        return start, len(data)
+
+    def _encode_object(self, thing: Any) -> object:
+        """Return the form of an object that MessagePack does not know."""
+        kind = type(thing)
+        if kind is Fields:
+            return self._index_of(self._fields, thing)
+        if kind is ResponseHead:
+            return self._index_of(self._heads, thing)
+        if kind is Steps:
+            return thing.taken
+        if kind is BodyCopy:
+            return self._pieces(thing.pieces), thing.size, thing.complete, thing.limit
+        if isinstance(thing, Mapping):
+            return [(str(name), str(value)) for name, value in thing.items()]  # a multidict's names are not plain `str`
+        raise TypeError(f"{kind.__qualname__} has no form as bytes")
+
+    @staticmethod
+    def _index_of(indexes: dict[Any, int], thing: object) -> int:
+        index = indexes.get(thing)
+        if index is None:
+            index = indexes[thing] = len(indexes)
         return index
 
-    def _bodies(self, bodies: Bodies, is_small: bool) -> tuple[object, ...]:
-        """Return `ItemBodies`. is_small: their pieces go into the item."""
-        request, response, sent = bodies.request, bodies.response, bodies.sent
+    def _replace_shared(self, captured: Any) -> tuple[int, int]:
+        """Put indexes and places in place of what other exchanges have too, and of large pieces of bodies.
+
+        Return the numbers of the delivery and of the render. Values that are no index yet are left to `_encode_object`.
+        """
+        heads = self._heads
+        captured.fields = self._fields.get(captured.fields, captured.fields)
+        captured.head = heads.get(captured.head, captured.head)
+        bodies = captured.bodies
+        if bodies is None:
+            return 0, 0
+        copy = bodies.response
+        if copy is not None:
+            pieces = copy.pieces if copy.size < _LARGE else self._pieces(copy.pieces)
+            bodies.response = (
+                pieces,
+                copy.size,
+                copy.complete,
+                copy.limit,
+                heads.get(copy.head, copy.head),
+                copy.decoded,
+            )
+        request, sent = bodies.request, bodies.sent
+        is_large = isinstance(request, bytes) and len(request) >= _LARGE
+        if is_large:
+            bodies.request = self._piece(request)
+        if sent is not None and (is_large or len(sent) > 1 or (sent and len(sent[0]) >= _LARGE)):
+            bodies.sent = self._sent(sent, request if is_large else b"")
         delivery, render = bodies.delivery, bodies.render
+        bodies.delivery = bodies.render = None
         number = self._numbers_here.get(id(delivery))
         if number is None:
             number = self._add_delivery(delivery)
         rendered = self._numbers_here.get(id(render))
         if rendered is None:
             rendered = self._add_render(render)
-        piece: object = request
-        copy = None
-        if isinstance(request, BodyCopy):
-            piece, copy = b"", self._copy(request, is_small)
-        elif not is_small:
-            piece = self._piece(request)
-        sent_pieces: Sequence[object] | None = sent
-        if sent is not None and not is_small:
-            sent_pieces = self._sent(sent, request, piece)
-        steps, relayed = bodies.steps, bodies.relayed
-        return (
-            piece,
-            copy,
-            bodies.chunk_lines,
-            bodies.sent_head,
-            sent_pieces,
-            None if response is None else self._response(response, is_small),
-            relayed if is_small or relayed is None else self._pieces(relayed),
-            number,
-            rendered,
-            bodies.read_at,
-            bodies.sent_at,
-            None if steps is None else steps.taken,
-            bodies.guardrails,
-        )
-
-    def _response(self, response: ResponseCopy, is_small: bool) -> tuple[object, ...]:
-        head_at = self._heads.get(response.head)
-        if head_at is None:
-            head_at = self._add_head(response.head)
-        return self._copy(response, is_small), head_at, response.decoded
+        return number, rendered
 
     def _add_delivery(self, delivery: Delivery | None) -> int:
         """Return the number of a delivery, which is in the tables from now on."""
@@ -218,68 +215,44 @@ class Gathering:
             self._pickled[number] = known
         return known
 
-    def _copy(self, copy: BodyCopy, is_small: bool) -> tuple[object, ...]:
-        """Return an `ItemCopy`."""
-        return copy.pieces if is_small else self._pieces(copy.pieces), copy.size, copy.complete, copy.limit
+    def _pieces(self, pieces: Iterable[Data]) -> list[Data | int]:
+        return [piece if len(piece) < _LARGE else self._piece(piece) for piece in pieces]
 
-    def _pieces(self, pieces: Iterable[Data]) -> list[object]:
-        return [self._piece(piece) for piece in pieces]
+    def _piece(self, piece: Data) -> int:
+        """Copy a piece of a body to the memory. Return the index of its place."""
+        self._places.append(self._copy(piece))
+        return len(self._places) - 1
 
-    def _piece(self, piece: Data) -> Data | tuple[int, int]:
-        """Return a piece of a body, or the place to which a large one is copied."""
-        size = len(piece)
-        if size < _LARGE:
-            return piece
-        position = self._position
-        self._position = self._memory.write(position, piece)
-        return position, size
-
-    def _sent(self, sent: Sequence[Data], request: object, place: object) -> list[object]:
+    def _sent(self, sent: Sequence[Data], request: bytes) -> list[Data | int]:
         """Return the pieces that were sent. Those that are parts of the request's body are not copied again.
 
-        place: of the request's body.
+        request: the body, if it is in the memory, as the last of the places.
         """
-        if not isinstance(place, tuple) or not isinstance(request, bytes):
-            return self._pieces(sent)
-        found: list[object] = []
+        start = self._places[-1][0] if request else 0
+        found: list[Data | int] = []
         for part in sent:
             at = _find_part(request, part) if isinstance(part, memoryview) and part.obj is request else -1
-            found.append(self._piece(part) if at < 0 else (place[0] + at, len(part)))
+            if at >= 0:
+                self._places.append((start + at, len(part)))
+                found.append(len(self._places) - 1)
+            else:
+                found += self._pieces([part])
         return found
 
     def finish(self) -> bytes:
-        """Return the message that announces the exchanges, which are all in the memory now.
-
-        Raises:
-            OSError: there is no more memory.
-        """
-        if self._items_count:
+        """Return the message that announces the exchanges, which are all in the memory now. Errors as `add`."""
+        if self._waiting:
             self._end_chunk()
+        lines = self._write(self._lines)
         fields = [(list(field.lines), field.length) for field in self._fields]
-        heads = [head.raw for head in self._heads if head is not None]
-        tables = (fields, heads, self._deliveries, self._renders, self._lines)
-        try:
-            encoded = ENCODER.encode(tables)
-        except UnicodeEncodeError:
-            encoded = ENCODER.encode(_without_surrogates(tables))
-        start = self._position
-        end = self._memory.write(start, encoded)
-        return ENCODER.encode(Batch(self._index, self._memory.size, self._chunks, (start, end - start)))
+        heads = [head.raw for head in self._heads]
+        tables = self._write((fields, heads, self._deliveries, self._renders, self._places))
+        return ENCODER.encode(Batch(self._index, self._memory.size, self._chunks, lines, tables))
 
     def finish_plan(self, plan: Plan) -> bytes:
         """As `finish`, for what the process needs to know before the first exchanges."""
         size = self._memory.write(0, pickle.dumps(plan))
-        return ENCODER.encode(Batch(self._index, self._memory.size, [], (0, size)))
-
-
-def _texts(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return names and values as plain `str`: a multidict has names of a class of its own."""
-    return [(str(name), str(value)) for name, value in headers.items()]
-
-
-def _without_surrogates(values: tuple[object, ...]) -> Any:
-    """Return values with U+FFFD in place of surrogates, which have no UTF-8 form."""
-    return replace_surrogates(msgspec.to_builtins(values, builtin_types=(bytes, memoryview)))
+        return ENCODER.encode(Batch(self._index, self._memory.size, [], (0, 0), (0, size)))
 
 
 def _find_part(whole: bytes, part: memoryview) -> int:

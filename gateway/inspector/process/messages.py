@@ -16,7 +16,7 @@ from gateway.config.inspector import Inspector
 from gateway.config.schema import Settings
 from gateway.observe.record import Delivery, Scheme, TraceContext
 from gateway.proxy.capture import CapturedError
-from gateway.proxy.routes import Intent
+from gateway.proxy.routes import Route
 
 LONGEST = 1 << 17
 """Most bytes of a message on the socket: places of some 10,000 chunks."""
@@ -37,16 +37,21 @@ class Plan(NamedTuple):
     log: Mapping[str, Any]
 
 
+Span = tuple[int, int]
+"""Position and size in a memory, in bytes."""
+
+
 class Batch(Struct, array_like=True, frozen=True):
     """Where exchanges are. memory: which one. size: of it.
 
-    chunks, tables: position and size of each list of `Item`, and of the `Tables`; of the `Plan` in the first message.
+    chunks: each a `Chunk`. lines: a list of `LineItem`. tables: the `Tables`; the `Plan` in the first message.
     """
 
     memory: int
     size: int
-    chunks: list[tuple[int, int]]
-    tables: tuple[int, int]
+    chunks: list[Span]
+    lines: Span
+    tables: Span
 
 
 class Report(Struct, array_like=True, frozen=True):
@@ -60,84 +65,88 @@ class Report(Struct, array_like=True, frozen=True):
     failure: str = ""
 
 
-Piece = bytes | tuple[int, int]
-"""Bytes, or their position and size in the memory."""
+Piece = bytes | int
+"""Bytes, or the index of their place in the memory."""
 
 ItemCopy = tuple[list[Piece], int, bool, int]
 """`gateway.proxy.body_copy.BodyCopy`: pieces, size, complete, limit."""
 
+ItemResponse = tuple[list[Piece], int, bool, int, int | None, bool]
+"""`gateway.proxy.body_copy.ResponseCopy`: as `ItemCopy`, the index of the head, decoded."""
+
 
 class ItemBodies(Struct, array_like=True, gc=False):
-    """`gateway.proxy.capture.Bodies`. copy: of the request's body, if that was not read whole.
+    """`gateway.proxy.capture.Bodies`, which is encoded as it is."""
 
-    response: with the index of its head, and whether it is decoded. delivery, render: numbers of such objects; 0: none.
-    """
-
-    request: Piece
-    copy: ItemCopy | None
+    request: Piece | ItemCopy
     chunk_lines: bool
     sent_head: bytes
     sent: list[Piece] | None
-    response: tuple[ItemCopy, int, bool] | None
+    response: ItemResponse | None
     relayed: list[Piece] | None
-    delivery: int
-    render: int
+    delivery: None
+    render: None
     read_at: float
     sent_at: float
     steps: list[tuple[str, float, float]] | None
     guardrails: list[dict[str, Any]]
 
 
+class ItemAnswer(Struct, gc=False):
+    """`gateway.ports.Answer`."""
+
+    status: int
+    headers: dict[str, str] | list[tuple[str, str]]
+    body: bytes
+
+
 class Item(Struct, array_like=True, gc=False):
-    """`gateway.proxy.capture.Captured`. place: among all exchanges of the batch. size: bytes of the bodies.
+    """`gateway.proxy.capture.Captured`, which is encoded as it is. fields, head: indexes in the tables."""
 
-    fields, head: indexes in the tables; -1 without a response. intent, kind, agent_id: the route. answer: status,
-    header fields, body.
-    """
-
-    place: int
-    size: int
     id: str
     fields: int
     method: bytes
     target: bytes
     minor: int
-    intent: Intent
-    kind: str
-    agent_id: str
+    route: Route
     connection: int
     client: str
     started: float
     ended: float
     status: int
     answered_at: float
-    head: int
-    answer: tuple[int, list[tuple[str, str]], bytes] | None
+    head: int | None
+    answer: ItemAnswer | None
     error: CapturedError | None
     bodies: ItemBodies | None
     trace: TraceContext | None
 
 
-LineItem = tuple[int, bytes, bytes, int, int, str, float, float, float, int, int, int]
-"""`gateway.proxy.capture.Passed`, with indexes in the tables in place of the heads, and the place."""
+Chunk = tuple[list[Item], list[tuple[int, int]]]
+"""Some exchanges, and the numbers of the delivery and the render of each; 0: none."""
+
+LineItem = tuple[int, tuple[int, bytes, bytes, int, int, str, float, float, float, int, int | None]]
+"""A `gateway.proxy.capture.Passed` with indexes in the tables in place of the heads, after the number of items before
+it."""
 
 
 class Tables(Struct, array_like=True, gc=False):
-    """What exchanges of a batch have in common, and the requests that passed.
+    """What exchanges of a batch have in common.
 
     fields: lines and length of each request's. heads: of responses, as received. deliveries, renders: with their
-    numbers, which stay the same in later batches; a render is pickled.
+    numbers, which stay the same in later batches; a render is pickled. places: of large pieces of bodies.
     """
 
     fields: list[tuple[tuple[bytes, ...], int | None]]
     heads: list[bytes]
     deliveries: list[tuple[int, Delivery]]
     renders: list[tuple[int, bytes]]
-    lines: list[LineItem]
+    places: list[Span]
 
 
 ENCODER = msgspec.msgpack.Encoder()
 READ_BATCH = msgspec.msgpack.Decoder(Batch).decode
 READ_REPORT = msgspec.msgpack.Decoder(Report).decode
-READ_ITEMS = msgspec.msgpack.Decoder(list[Item]).decode
+READ_CHUNK = msgspec.msgpack.Decoder(Chunk).decode
+READ_LINES = msgspec.msgpack.Decoder(list[LineItem]).decode
 READ_TABLES = msgspec.msgpack.Decoder(Tables).decode

@@ -143,7 +143,7 @@ class ProcessRecorder:
             gathering.add(captured, size)
         except Exception:
             self._log.exception("internal error", request_id=captured.id)
-            self._metrics.record_dropped("fault")
+            self._metrics.record_dropped("fault", gathering.drop_waiting())
             return
         if not self._awake:
             self._awake = True
@@ -249,7 +249,7 @@ class ProcessRecorder:
         Raises:
             StoreError: a sink can't be opened. OSError, ProcessEnded: the process can't be started.
         """
-        process = RecorderProcess.start([memory.descriptor for memory in self._memories])
+        process = await RecorderProcess.start([memory.descriptor for memory in self._memories])
         try:
             message = self._announced.finish_plan(self._plan)
             report = await process.ask(message)
