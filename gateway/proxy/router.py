@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from urllib.parse import quote
+
+from msgspec.structs import replace
 
 from gateway.config.schema import Settings
 from gateway.http1.request_heads import Request
