@@ -34,6 +34,7 @@ from tests.oracle_rules import (
 from tests.wire_formats import (
     BEDROCK,
     FORMATS,
+    PLAIN,
     Format,
     Found,
     Mapped,
@@ -46,9 +47,9 @@ from tests.wire_formats import (
 
 # Notices of how a conversation was delivered; all others are about its mapping (`Mapped.notices`).
 DELIVERY = {
-    "HISTORY_FLATTENED", "HISTORY_IN_QUESTION", "LLM_NOT_READ", "MEDIA_DESCRIBED", "MEDIA_IN_SLOT", "MEMORY_HOLDS_CODE",
-    "MEMORY_HOLDS_NOTE", "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "TOOLS_AS_TEXT", "TOOLS_DECLARED",
-    "USER_TURN_SPLIT",
+    "FORMAT_GUESSED", "HISTORY_FLATTENED", "HISTORY_IN_QUESTION", "LLM_NOT_READ", "MEDIA_DESCRIBED", "MEDIA_IN_SLOT",
+    "MEMORY_HOLDS_CODE", "MEMORY_HOLDS_NOTE", "MEMORY_RETOLD", "SYSTEM_FOLDED", "TEXT_JOINED", "TOOLS_AS_TEXT",
+    "TOOLS_DECLARED", "USER_TURN_SPLIT",
 }  # fmt: skip
 ADDED_TEXT = ("NEUTRAL_TEXT_ADDED", "")
 
@@ -147,17 +148,25 @@ class Oracle:
         if runs_other != (("LLM_NOT_READ", "") in notices) or ("LLM_NOT_READ" in codes and not runs_other):
             raise Mismatch("an LLM that is not read is reported where there is none, or not where there is one")
         provider = "" if runs_other else self.cluster.profile(name).provider
+        is_guessed = "FORMAT_GUESSED" in codes
+        if is_guessed and provider:
+            raise Mismatch("a format is reported as guessed, and it is known")
+        if not (is_guessed or provider or runs_other) and self.frames.array(name)[0]:
+            raise Mismatch("the format of the messages was guessed without a notice")
+        codes -= {"TEXT_JOINED"} if is_guessed else set()  # there it is part of the mapping
         one_text = (flat and is_text) or not provider
         if one_text and codes & {"NEUTRAL_TEXT_ADDED", "USER_TURN_SPLIT"}:
             raise Mismatch("no message was changed, for there is one text only")
         frame = self.frames.of(name, parameters, pairs, flat)
         if frame is None:
             raise Mismatch("the agent can't be asked at all", broken=True)
+        if is_guessed:
+            self._check_guess(name, frame[0], got[0])
         for medium in in_slot:
             self._check_slot(name, medium, frame[0])
         try:
-            if provider:
-                wire = FORMATS[provider]
+            if provider or is_guessed:
+                wire = FORMATS[provider] if provider else PLAIN
                 client = with_notes(sent.input, described)
                 client = with_tools_as_text(client, self.roles, written) if written else client
                 reported = map_conversation(wire, client, self.roles).notices
@@ -182,6 +191,14 @@ class Oracle:
         chosen = json.loads(parameters.get("selected_tools", "null"))
         names = [tool.get("name") or tool["type"] for tool in others]
         return agent["type"].endswith("flow") and any(chosen is None or name in chosen for name in names)
+
+    def _check_guess(self, name: str, frame: Any, got: Any) -> None:
+        """The LLM got turns in a guessed form: all of them, or more than the agent's own."""
+        own, seen = (body.get(PLAIN.messages) if isinstance(body, dict) else None for body in (frame, got))
+        if not isinstance(own, list) or not isinstance(seen, list):
+            raise Mismatch("a format is reported as guessed, and the LLM takes no turns")
+        if len(own) == len(seen) and not self.frames.array(name)[0]:
+            raise Mismatch("a format is reported as guessed, and the turns are the agent's own")
 
     def _check_slot(self, name: str, medium: Media, frame: Any) -> None:
         """The medium is in the agent's own part, as the provider takes it."""

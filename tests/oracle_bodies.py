@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.delivery.frames import ASKED
-from tests.wire_formats import Format, Mapped
+from tests.wire_formats import PLAIN, Format, Mapped
 
 NEUTRAL = ("(attached:)", "(end)")
 """Texts that the gateway adds where the LLM needs one: before the attachments, and after them."""
@@ -19,7 +19,7 @@ def expected_bodies(
     """Every body that counts as the conversation having arrived."""
     codes |= {code for code, _ in mapped.notices}
     for turns, body in _with_system(wire, own, mapped):
-        for run in _texts_joined(wire, turns) if "TEXT_JOINED" in codes else [turns]:
+        for run in _texts_joined(wire, turns) if "TEXT_JOINED" in codes and wire is not PLAIN else [turns]:
             if "HISTORY_FLATTENED" in codes:
                 yield body
             else:

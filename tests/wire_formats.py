@@ -79,6 +79,7 @@ OPENAI = Format("messages", "content", typed=True)
 GEMINI = Format("contents", "parts")
 ANTHROPIC = Format("messages", "content", typed=True)
 INVOKE = Format("messages", "content", typed=True)  # Anthropic's on Bedrock: no media by URL
+PLAIN = Format("messages", "content")  # where no provider is known: one string a turn, user and assistant in turn
 FORMATS = {
     "anthropic/v1/messages": ANTHROPIC,
     "bedrock-invoke/anthropic": INVOKE,
@@ -100,6 +101,10 @@ def canonical(wire: Format, messages: Any) -> Any:
     for turn in messages:
         if wire is BEDROCK and isinstance(turn, dict) and isinstance(turn.get("content"), list):
             turn = {**turn, "content": [_without_type(block) for block in turn["content"]]}
+        if wire is PLAIN:
+            if not isinstance(turn.get("content"), str):
+                raise NotMappable(f"content that is no string: {turn}")
+            turn = {**turn, "content": [wire.text(turn["content"])]}
         if wire is GEMINI and isinstance(turn, dict):
             turn = {"role": "user", **turn}
         if wire.typed and isinstance(turn, dict):
@@ -146,7 +151,7 @@ def map_conversation(wire: Format, conversation: AgentInput, roles: Mapping[str,
     if is_claude(wire):
         _claude(runs, mapped, by_url=wire is ANTHROPIC)
     else:
-        {id(BEDROCK): _bedrock, id(OPENAI): _openai, id(GEMINI): _gemini}[id(wire)](runs, mapped)
+        {id(BEDROCK): _bedrock, id(OPENAI): _openai, id(GEMINI): _gemini, id(PLAIN): _plain}[id(wire)](runs, mapped)
     return mapped
 
 
@@ -311,6 +316,21 @@ def _bedrock(runs: list[list[Message]], mapped: Mapped) -> None:
             content.append({"text": "(document attached)"})
             mapped.notices.add(("NEUTRAL_TEXT_ADDED", documents[0].at))
         mapped.messages.append({"role": run[0].role, "content": content})
+
+
+def _plain(runs: list[list[Message]], mapped: Mapped) -> None:
+    if not runs or "assistant" in (runs[0][0].role, runs[-1][0].role):
+        raise NotMappable("a conversation that does not begin and end with the user")
+    for run in runs:
+        texts = []
+        for block in _blocks([run]):
+            if not isinstance(block, Text):
+                raise NotMappable(f"plain chat has text only, not {block.at}")
+            texts.append(block.text)
+        if len(texts) > 1:
+            mapped.notices.add(("TEXT_JOINED", run[0].at))
+            texts = ["\n".join(text.strip() for text in texts)]
+        mapped.messages.append({"role": run[0].role, "content": [PLAIN.text(texts[0])]})
 
 
 def _converse_source(block: Media) -> Turn:

@@ -9,11 +9,12 @@ from gateway.delivery.call_model import CallModel
 from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.candidate import Addition, Candidate
 from gateway.delivery.escaping import is_plain
+from gateway.delivery.plain_chat import FORMAT_GUESSED, PLAIN_CHAT, own_turns, shows_plain_chat
 from gateway.delivery.proof import Proved, is_readable_later, prove
 from gateway.delivery.question_placements import merge
 from gateway.delivery.remembered import Remembered, notices_of_remembered, remembered_turns
 from gateway.delivery.slots import Slot
-from gateway.delivery.strategies import STRATEGIES
+from gateway.delivery.strategies import STRATEGIES, TURN_STRATEGIES
 from gateway.delivery.strategies.text import join_texts, texts_of
 from gateway.delivery.system_text import fold_system, placements
 from gateway.delivery.target import Question, TargetTurns
@@ -125,7 +126,7 @@ class Search:
     """Finds the first plan that can be proved, for any input to one agent.
 
     params: the caller's own, without `question`. turn_id: see `Question`. remembered: what the agent's memory holds
-    for the caller.
+    for the caller. keeps_turns: only by strategies that keep turns apart.
     """
 
     call_models: CallModelCache
@@ -134,6 +135,7 @@ class Search:
     options: MappingOptions
     turn_id: str
     remembered: Remembered = ()
+    keeps_turns: bool = False
 
     @property
     def profile(self) -> AgentProfile:
@@ -197,8 +199,36 @@ class Search:
         request = whole.request
         if first_llm(self.profile, self.params)[0] is None:
             return _question_alone(self, request)
+        chat = None if self.provider.name else self._plain_chat(request)
+        refusal = None
+        try:
+            found = chat.first_proved(agent_input, asked) if chat is not None else None
+        except UndeliverableContent as error:
+            found, refusal = None, error
+        if found is not None:
+            return replace(found, provider=self.provider.name, notices=(*found.notices, FORMAT_GUESSED))
+        found = self._first_proved(whole, asked or agent_input)
+        if found is None and refusal is not None:
+            raise refusal
+        return found
+
+    def _plain_chat(self, request: ProviderRequest) -> Search | None:
+        """Return the search for plain chat, for an LLM of unknown format; None if the agent's template shows another.
+
+        None, too, if the input needs no guess: the template's own turn takes it as one text.
+        """
+        chat = replace(self, provider=PLAIN_CHAT, keeps_turns=True)
+        try:
+            call = chat.call_model()
+            if not shows_plain_chat(call):
+                return None
+        except RenderFailure:
+            return None
+        has_answer = any(turn["role"] == "assistant" for turn in request.messages)
+        return chat if has_answer or not own_turns(call) else None
+
+    def _first_proved(self, whole: Variant, asked: AgentInput) -> Plan | None:
         roles = self.options.roles
-        asked = asked or agent_input
         question = Question(question_text(asked, roles), readable_text(asked, roles), self.turn_id)
         try:
             call = self.call_model()
@@ -250,7 +280,7 @@ class Search:
             yield Variant(self, conversation, {"message_history_limit": "0"}, (*whole.notices, notice))
 
     def _proved(self, call: CallModel, variant: Variant, question: Question) -> Iterator[_Found]:
-        for candidate, additions, text in _candidates(call, variant.request, question):
+        for candidate, additions, text in _candidates(call, variant.request, question, self.keeps_turns):
             beside = [dict(addition.parameters) for addition in additions]
             planned = merge(dict(variant.parameters), dict(candidate.parameters), *beside)
             complete = replace(candidate, parameters=planned)
@@ -272,7 +302,7 @@ class Search:
 
 
 def _candidates(
-    call: CallModel, request: ProviderRequest, question: Question
+    call: CallModel, request: ProviderRequest, question: Question, keeps_turns: bool
 ) -> Iterator[tuple[Candidate, tuple[Addition, ...], str]]:
     """Yield candidates, each with what is delivered beside it and with the text that represents the question."""
     for tools in declarations(call, request.messages):
@@ -280,7 +310,7 @@ def _candidates(
             if not placement.turns:
                 continue
             target = TargetTurns.of(call.provider, placement.turns, question)
-            for strategy in STRATEGIES:
+            for strategy in TURN_STRATEGIES if keeps_turns else STRATEGIES:
                 for candidate in strategy(call, target):
                     yield candidate, (placement.system, tools), target.text
 

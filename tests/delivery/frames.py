@@ -55,7 +55,7 @@ class Frames:
             prompted = cluster.ask(agent_id, {"prompt": "${parameters.question}", **plain}, pairs)
             if prompted.status == 200 and ASKED in "".join(prompted.llm_bodies[:1]):
                 return [parsed(body) for body in prompted.llm_bodies]
-        variable, literal = self._array(name)
+        variable, literal = self.array(name)
         if not variable:
             return None
         asked = cluster.ask(agent_id, {**plain, "prompt": "x", variable: literal}, pairs)
@@ -65,12 +65,14 @@ class Frames:
         first = replaced(parsed(asked.llm_bodies[0]), {ASKED: prompts[0] if ASKED in "".join(prompts[:1]) else ASKED})
         return [first, *(later for later in prompts[1:])]
 
-    def _array(self, name: str) -> tuple[str, str]:
+    def array(self, name: str) -> tuple[str, str]:
         """The template's variable for whole messages (or one's content), and a plain question in that form."""
         profile = self.cluster.profile(name)
         found = _ARRAY.search(profile.models[0].connector.request_body)
-        if found is None or not profile.provider:
+        if found is None:
             return "", ""
+        if not profile.provider:
+            return found[2], json.dumps([{"role": "user", "content": ASKED}])
         wire = FORMATS[profile.provider]
         part = wire.text(ASKED)
         turn = {"role": "user", wire.content: [part]}

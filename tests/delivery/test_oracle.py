@@ -95,7 +95,11 @@ def arrived() -> tuple[tuple[Oracle, str, Case, Sent], ...]:
 
 def _arrived() -> Iterator[tuple[Oracle, str, Case, Sent]]:
     clusters = [(cluster_of(version), agents) for version, agents in AGENTS.items()]
-    others = [(UnseenCluster("2.19.0"), ["flow-invoke_image_slot"]), (HoldoutCluster("2.19.0"), ["root-chat"])]
+    others = [
+        (UnseenCluster("2.19.0"), ["flow-invoke_image_slot"]),
+        (HoldoutCluster("2.19.0"), ["root-chat", "flow-mistral_messages"]),
+        (HoldoutCluster("3.4.0"), ["one-ollama_native"]),
+    ]
     for cluster, agents in (*clusters, *others):
         oracle = Oracle(cluster)
         for agent in agents:

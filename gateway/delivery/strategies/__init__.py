@@ -12,3 +12,6 @@ from gateway.delivery.strategies.splice import splice
 from gateway.delivery.strategies.text import as_one_text, flattened, text
 
 STRATEGIES: tuple[Strategy, ...] = (messages, text, splice, flattened, as_one_text, as_one_turn)
+
+TURN_STRATEGIES: tuple[Strategy, ...] = (messages, text, splice)
+"""Those that keep turns apart."""
