@@ -175,14 +175,14 @@ class Soak(Mix):
         object.__setattr__(run, "answers", self.upstream.answers)
         return run
 
-    async def drive(self, until: float) -> None:
-        """Ask until then."""
+    async def drive(self, until: float, least: int) -> None:
+        """Ask until then, and at least so many times."""
         self._next = time.monotonic()
-        await asyncio.gather(*(self._paced(until) for _ in range(CLIENTS)))
+        await asyncio.gather(*(self._paced(until, least) for _ in range(CLIENTS)))
 
-    async def _paced(self, until: float) -> None:
+    async def _paced(self, until: float, least: int) -> None:
         client = TlsClient(self.port, self.context)
-        while (at := max(self._next, time.monotonic() - 1)) < until:
+        while (at := max(self._next, time.monotonic() - 1)) < until or self.asked.total() < least:
             self._next = at + 1 / self.rate
             await asyncio.sleep(at - time.monotonic())
             ask = self.draw()
@@ -241,8 +241,10 @@ def _started(cluster: Cluster, folder: Path, authority: trustme.CA | None) -> Pr
     return Process("gateway", [sys.executable, "-m", "gateway", "serve", "-c", str(settings)], port)
 
 
-async def soak(seconds: float, every: float, rate: float, tls: bool, folder: Path) -> tuple[Soak, list[Sample]]:
-    """Run the mix for so long; it, and the samples."""
+async def soak(
+    seconds: float, least: int, every: float, rate: float, tls: bool, folder: Path
+) -> tuple[Soak, list[Sample]]:
+    """Run the mix for so long, and for at least so many requests; it, and the samples."""
     authority = trustme.CA() if tls else None
     context = ssl.create_default_context() if tls else None
     if authority is not None and context is not None:
@@ -253,7 +255,7 @@ async def soak(seconds: float, every: float, rate: float, tls: bool, folder: Pat
             await asyncio.to_thread(process.wait_until_up)
             mix = Soak(process.port, cluster, SHARE, rate=rate, context=context)
             start = time.monotonic()
-            driving = asyncio.create_task(mix.drive(start + seconds))
+            driving = asyncio.create_task(mix.drive(start + seconds, least))
             samples: list[Sample] = []
             cpu, at = process.cpu(), start
             while not driving.done():
@@ -307,12 +309,13 @@ def report(mix: Soak, samples: Sequence[Sample]) -> tuple[str, bool]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--least", type=int, default=0, metavar="N", help="go on until N requests were sent")
     parser.add_argument("--every", type=float, default=5.0, help="seconds between two samples (%(default)s)")
     parser.add_argument("--rate", type=float, default=RATE, help="requests a second (%(default)s)")
     parser.add_argument("--tls", action="store_true", help="clients use TLS")
     given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
-        run = soak(given.minutes * 60, given.every, given.rate, given.tls, Path(folder))
+        run = soak(given.minutes * 60, given.least, given.every, given.rate, given.tls, Path(folder))
         mix, samples = uvloop.run(run)
     text, well = report(mix, samples)
     print(text)
