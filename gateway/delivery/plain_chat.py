@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.slots import SlotKind
+from gateway.delivery.strategies.text import join_texts
 from gateway.delivery.tools_text import tools_as_text
 from gateway.notices import Notice
 from gateway.providers.base import (
@@ -70,8 +71,8 @@ class PlainChat(Provider):
         texts = [block.text for turn in run for block in turn.content if isinstance(block, Text)]
         if len(texts) > 1:
             findings.note("TEXT_JOINED", run[0].at, "the texts of this turn arrive as one, joined by newlines")
-            texts = ["\n".join(text.strip() for text in texts)]
-        return {"role": run[0].role, "content": [self.text_part(texts[0])]}
+        text, _ = join_texts(texts)
+        return {"role": run[0].role, "content": [self.text_part(text)]}
 
     def text_part(self, text: str, role: Role = "user") -> dict[str, Any]:
         """Return the text as the only part of its turn."""

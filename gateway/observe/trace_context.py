@@ -16,7 +16,7 @@ _NO_TRACE, _NO_SPAN = b"0" * 32, b"0" * 16
 _SAMPLED = 1
 _NOT_RECORDED, RECORDED = b"-00\r\n\r\n", b"-01\r\n\r\n"
 _AT_ONCE = 32
-"""New traces that are made at a time: one by one would take four times as long."""
+"""New traces that are made at a time, which takes less time than one by one."""
 _NEW_IDS = struct.Struct("32s16s" * _AT_ONCE)
 _NEW_LINE = b"traceparent: 00-%b-%b" + _NOT_RECORDED
 _NEW_LINES = struct.Struct(f"{len(_NEW_LINE % (_NO_TRACE, _NO_SPAN))}s" * _AT_ONCE)

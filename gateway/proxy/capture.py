@@ -126,7 +126,7 @@ class Capture(Protocol):
     body_limit: int
 
     def add(self, captured: Captured) -> None:
-        """Take an exchange. It never waits and never fails."""
+        """Take an exchange, which belongs to the taker from now on. It never waits and never fails."""
 
     def add_passed(self, passed: Passed) -> None:
         """Take a request that passed. It never waits and never fails."""

@@ -101,19 +101,17 @@ def test_every_problem_is_reported_with_its_place_and_what_to_do(kind: str) -> N
     assert error.hint == expected_help
 
 
+def unknown_format(help: str) -> Problem:
+    """Return the problem of an image after a text."""
+    reason = "no provider is known for this agent, so only text can be delivered to it"
+    return Problem("input[1]", reason, "text", "image", "PROVIDER_UNKNOWN", help)
+
+
 def test_media_for_an_unknown_provider() -> None:
     error = cluster_of(OLD).send("flow-c", {"input": [text("a"), IMAGE]}).error
     assert error is not None
-    assert error.problems == (
-        Problem(
-            "input[1]",
-            "no provider is known for this agent, so only text can be delivered to it",
-            "text",
-            "image",
-            "PROVIDER_UNKNOWN",
-            "send text only, since the agent's LLM completes a text, or use an agent whose LLM takes messages",
-        ),
-    )
+    help = "send text only, since the agent's LLM completes a text, or use an agent whose LLM takes messages"
+    assert error.problems == (unknown_format(help),)
 
 
 @pytest.mark.parametrize("agent", ["one-cohere_1", "conversational_flow-command_r", "one-sagemaker", "flow-r1_invoke"])
@@ -138,16 +136,7 @@ def test_a_rule_is_advised_for_media_in_a_template_of_messages_and_helps() -> No
     cluster, body = HoldoutCluster(OLD), CASES["text, image"].body
     error = cluster.send("flow-cohere_2", body).error
     assert error is not None
-    assert error.problems == (
-        Problem(
-            "input[1]",
-            "no provider is known for this agent, so only text can be delivered to it",
-            "text",
-            "image",
-            "PROVIDER_UNKNOWN",
-            f"{RULE}, if its LLM takes the format of one, or send text only",
-        ),
-    )
+    assert error.problems == (unknown_format(f"{RULE}, if its LLM takes the format of one, or send text only"),)
     cluster.rules = (Rule("flow-cohere_2", "openai/v1/chat/completions"),)
     cluster.profile.cache_clear()
     sent = cluster.send("flow-cohere_2", body)

@@ -29,8 +29,8 @@ _GARBAGE = 20_000
 """New objects between two runs of the garbage collector. Exchanges and records create no cycles."""
 
 
-class RecorderProcess:
-    """The recorder of a gateway. channel: the socket. memories: where the exchanges are."""
+class BatchRecorder:
+    """Records the batches that a gateway announces. channel: the socket. memories: where the exchanges are."""
 
     def __init__(self, channel: socket.socket, memories: list[SharedMemory]) -> None:
         self._channel = channel
@@ -107,7 +107,7 @@ def main() -> None:
     gc.set_threshold(_GARBAGE, 20, 20)
     control, *memories = map(int, sys.argv[1:])
     with socket.socket(fileno=control) as channel:
-        RecorderProcess(channel, [SharedMemory(memory) for memory in memories]).run()
+        BatchRecorder(channel, [SharedMemory(memory) for memory in memories]).run()
     os._exit(0)  # threads of the sinks that did not end in time end here
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -27,8 +27,6 @@ _LARGE = 16_384
 _BEGINNING = 64
 _NUMBERED = 256
 """Most deliveries, and most renders, that keep their numbers."""
-
-_Object = TypeVar("_Object")
 
 
 class Numbers:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from gateway.inspector.process.messages import LONGEST, READ_REPORT, Report
 from gateway.subprocesses import module_command
+
+_Result = TypeVar("_Result")
 
 
 class ProcessEnded(Exception):
@@ -33,7 +37,7 @@ class RecorderProcess:
         channel.setblocking(False)
         with other:
             try:
-                process = await _start([other.fileno(), *descriptors])
+                process = await _in_own_thread(_start, [other.fileno(), *descriptors])
             except BaseException:
                 channel.close()
                 raise
@@ -68,22 +72,23 @@ class RecorderProcess:
         """End it at once, if it has not ended. Return its exit status."""
         self._channel.close()
         self._process.kill()
-        return await asyncio.to_thread(self._process.wait)
+        return await _in_own_thread(self._process.wait)
 
 
-async def _start(descriptors: list[int]) -> subprocess.Popen[bytes]:
-    """Start the process with a socket and two memories.
+def _start(descriptors: list[int]) -> subprocess.Popen[bytes]:
+    """Start the process with a socket and two memories. It blocks for some milliseconds."""
+    command = [*module_command("gateway.inspector.process"), *map(str, descriptors)]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)
 
-    The thread for it ends, unlike those of `asyncio.to_thread`: while a process has several threads, Linux counts
-    references to its descriptors in each system call, which makes a passed request 3 % more expensive.
+
+async def _in_own_thread(call: Callable[..., _Result], *arguments: object) -> _Result:
+    """Call in a thread that ends then, unlike those of `asyncio.to_thread`.
+
+    While a process has several threads, Linux counts references to its descriptors in each system call, which makes all
+    requests more expensive.
     """
     threads = ThreadPoolExecutor(1)
     try:
-        return await asyncio.get_running_loop().run_in_executor(threads, _open, descriptors)
+        return await asyncio.get_running_loop().run_in_executor(threads, call, *arguments)
     finally:
         threads.shutdown(wait=False)
-
-
-def _open(descriptors: list[int]) -> subprocess.Popen[bytes]:
-    command = [*module_command("gateway.inspector.process"), *map(str, descriptors)]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)
