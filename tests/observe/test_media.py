@@ -77,7 +77,8 @@ def test_the_windows_do_not_matter(monkeypatch: pytest.MonkeyPatch, size: int) -
     body = b'{"a": "' + b"word " * 3000 + b'", "b": "' + base64.b64encode(data[:size]) + b'"}'
     whole = shorten_media(body)
     monkeypatch.setattr(media, "_WINDOW", 4096)
-    monkeypatch.setattr(media, "_HASHED", 10_000)
+    monkeypatch.setattr(media, "_WINDOWS", (4096, 512))
+    monkeypatch.setattr(media, "_AT_ONCE", 10_000)
     assert shorten_media(body) == whole
     assert (word(data[:size], "image/png").encode() in whole) is (size >= 48)
 
@@ -153,6 +154,6 @@ def test_a_known_medium_that_is_a_piece_is_not_searched_again(monkeypatch: pytes
         other = shorten_media(bytes(piece[:-3]) + b"AAA", preceding)
         assert shorten_media(memoryview(bytes(piece[:-3]) + b"AAA"), preceding, known=known) == other != expected
         with monkeypatch.context() as patch:
-            patch.setattr(media, "_runs", None)
+            patch.setattr(media, "_find_run", None)
             assert shorten_media(piece, preceding, known=known) == expected
     assert word(data, "image/gif").encode() == shorten_media(piece, before)
