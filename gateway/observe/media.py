@@ -1,8 +1,8 @@
 """Media in recorded bodies: base64 is replaced by type, length and hash of its bytes, in any JSON and at any depth.
 
 The base64 is found in the text itself, so that the same medium is found in what a client sent, in a string of JSON that
-the gateway made of it, and in what the cluster answered. Such calls of C code as hold Python's lock get no more than 1 MB of
-it, because they block the event loop.
+the gateway made of it, and in what the cluster answered. No call of C code gets more than 1 MB of it, because such a
+call blocks the event loop.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ _WINDOW = 64 * 1024
 _WINDOWS = (_WINDOW, 2048)
 """Characters of base64 that are decoded at a time, as long as there are as many."""
 _AT_ONCE = 1024 * 1024
-"""Bytes that are hashed, or compared, at a time. `hashlib` releases Python's lock each time, and the event loop keeps it
-for 1 ms."""
+"""Bytes that are hashed, or compared, at a time. `hashlib` releases Python's lock each time, and waits for it again."""
 _BACKSLASH = ord("\\")
 _UNKNOWN = "application/octet-stream"
 _OVERLAP = 8 * _SHORTEST
@@ -122,7 +121,7 @@ def _shown(kind: str, measured: bytes) -> bytes:
 
 
 def _measured_before(data: Data, known: Known) -> bytes | None:
-    """Return the measures of the known medium that `data` consists of. The client's media are sent on as such pieces."""
+    """Return the measures of the known medium that `data` is. The client's media are sent on as such pieces."""
     if isinstance(data, memoryview):
         for medium in known:
             if bytes(data[medium.end - medium.start :][:3]) in (b"", b"=", b"==") and medium.is_at(data, 0):
@@ -141,7 +140,8 @@ def _find_run(data: Data, position: int) -> tuple[int, int] | None:
     while position < size:
         window = min(position + _WINDOW, size)
         text = bytes(data[position:window])
-        pattern = _ESCAPED_RUN if b"\\" in text and b"\\/" in text else _RUN  # alone, the second takes ten times as long
+        # For one byte, `in` is ten times as fast as for two.
+        pattern = _ESCAPED_RUN if b"\\" in text and b"\\/" in text else _RUN
         match = pattern.search(data, position, window)
         if match is not None:
             return _after_escape(data, match.start()), match.end()
@@ -205,9 +205,7 @@ def _type_of(data: Data, start: int) -> str:
     return next((name for at, sign, name in _SIGNATURES if first.startswith(sign, at)), "")
 
 
-def _measure(
-    data: Data, start: int, matched: int, kind: str, keep: Keep | None, known: Known
-) -> tuple[int, bytes]:
+def _measure(data: Data, start: int, matched: int, kind: str, keep: Keep | None, known: Known) -> tuple[int, bytes]:
     """Return the end of a medium, without its padding, and its length and hash. matched: see `_find_run`."""
     for medium in known:
         end = start + medium.end - medium.start

@@ -18,6 +18,7 @@ from gateway.http1.bodies import Body, ToEnd
 from gateway.http1.response_heads import ResponseHead, ResponseReader
 from gateway.http1.state import UPSTREAM, UpstreamEvent
 from gateway.upstream.deadlines import NO_DEADLINE
+from gateway.upstream.large_body import LARGE, LargeBody
 from gateway.upstream.nodes import Kind, Node
 from gateway.upstream.outbound import Buffers, OutboundRequest, RequestOwner
 from gateway.upstream.response_receiver import ResponseReceiver
@@ -59,12 +60,13 @@ class ConnectionOwner(Protocol):
 class Connection(ResponseReceiver):
     """A connection of a pool: idle, or in use by one request. stalled: the cluster does not read what was sent."""
 
-    __slots__ = ("_poll", "pool", "reused", "stalled")
+    __slots__ = ("_large", "_poll", "pool", "reused", "stalled")
 
     def __init__(self, pool: ConnectionOwner, heads: ResponseReader) -> None:
         super().__init__(pool.node, heads)
         self.pool = pool
         self.reused = self.stalled = False
+        self._large: LargeBody | None = None
         self._poll = select.poll()
 
     @property
@@ -93,6 +95,9 @@ class Connection(ResponseReceiver):
             self.transport.write(head)
         elif len(pieces) == 1 and len(pieces[0]) <= _JOIN:
             self.transport.write(head + pieces[0])
+        elif outbound.complete and sum(map(len, pieces)) >= LARGE:
+            self._large = LargeBody(self.transport, (head, *pieces))
+            self._large.write()
         else:
             self.transport.writelines((head, *pieces))
         if outbound.complete:
@@ -130,6 +135,9 @@ class Connection(ResponseReceiver):
         self.transport.close()
 
     def _detach(self) -> None:
+        if self._large is not None:
+            self._large.drop()
+            self._large = None
         outbound, self.outbound = self.outbound, None
         if outbound is not None:
             outbound.connection = None
@@ -158,6 +166,8 @@ class Connection(ResponseReceiver):
     def pause_writing(self) -> None:
         """Pause the request's body: the cluster does not read. It has as long as for a piece of a response."""
         self.stalled = True
+        if self._large is not None:
+            self._large.pause()
         if self.outbound is not None:
             if self._uploading():
                 self._wait_for_more()
@@ -166,6 +176,8 @@ class Connection(ResponseReceiver):
     def resume_writing(self) -> None:
         """Resume the request's body: the cluster reads again."""
         self.stalled = False
+        if self._large is not None:
+            self._large.resume()
         if self.outbound is not None:
             if self._uploading():
                 self.deadline = NO_DEADLINE
@@ -227,7 +239,8 @@ class Connection(ResponseReceiver):
         self.deadline = NO_DEADLINE
         # Bytes after the response belong to no request; RFC 9112, 6.3 forbids to use them for the next one.
         ended = body is None or not (body.rest or isinstance(body, ToEnd))
-        reusable = self._persistent and outbound.complete and ended
+        sent = outbound.complete and (self._large is None or self._large.is_written)
+        reusable = self._persistent and sent and ended
         self._detach()
         if reusable:
             self._state = _COMPLETE[self._state]
