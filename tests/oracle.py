@@ -32,7 +32,6 @@ from tests.oracle_rules import (
     without_slot_medium,
 )
 from tests.wire_formats import (
-    BEDROCK,
     FORMATS,
     PLAIN,
     Format,
@@ -41,6 +40,7 @@ from tests.wire_formats import (
     NotMappable,
     canonical,
     is_claude,
+    is_converse,
     map_conversation,
     standard_role,
 )
@@ -290,7 +290,7 @@ def _without_declarations(wire: Format, frame: dict[str, Any], got: dict[str, An
     note = {"description": "Used earlier in this conversation. Not available now."}
     schema: dict[str, Any] = {"type": "object"}
     tools: Any = [{"name": name, **note, "input_schema": schema} for name in names]
-    if wire is BEDROCK:
+    if is_converse(wire):
         specs = [{"name": name, **note, "inputSchema": {"json": schema}} for name in names]
         tools = {"tools": [{"toolSpec": spec} for spec in specs]}
     if member in frame or got.get(member) != tools or not names:

@@ -75,12 +75,14 @@ class Format:
 
 
 BEDROCK = Format("messages", "content")
+NOVA = Format("messages", "content")  # of Amazon on InvokeModel: as Converse, without documents
 OPENAI = Format("messages", "content", typed=True)
 GEMINI = Format("contents", "parts")
 ANTHROPIC = Format("messages", "content", typed=True)
 INVOKE = Format("messages", "content", typed=True)  # Anthropic's on Bedrock: no media by URL
 PLAIN = Format("messages", "content")  # where no provider is known: one string a turn, user and assistant in turn
 FORMATS = {
+    "amazon-nova/invoke": NOVA,
     "anthropic/v1/messages": ANTHROPIC,
     "bedrock-invoke/anthropic": INVOKE,
     "bedrock/converse": BEDROCK,
@@ -91,6 +93,10 @@ FORMATS = {
 
 def is_claude(wire: Format) -> bool:
     return wire is ANTHROPIC or wire is INVOKE
+
+
+def is_converse(wire: Format) -> bool:
+    return wire is BEDROCK or wire is NOVA
 
 
 def canonical(wire: Format, messages: Any) -> Any:
@@ -151,7 +157,8 @@ def map_conversation(wire: Format, conversation: AgentInput, roles: Mapping[str,
     if is_claude(wire):
         _claude(runs, mapped, by_url=wire is ANTHROPIC)
     else:
-        {id(BEDROCK): _bedrock, id(OPENAI): _openai, id(GEMINI): _gemini, id(PLAIN): _plain}[id(wire)](runs, mapped)
+        by_format = ((BEDROCK, _bedrock), (NOVA, _nova), (OPENAI, _openai), (GEMINI, _gemini), (PLAIN, _plain))
+        next(write for other, write in by_format if other is wire)(runs, mapped)
     return mapped
 
 
@@ -257,7 +264,7 @@ def _number(wire: Format, runs: list[list[Message]], mapped: Mapped) -> None:
 def _clean(wire: Format, id: str) -> str:
     if is_claude(wire):
         return re.sub(r"[^a-zA-Z0-9_-]", "_", id)[:64]
-    return re.sub(r"[^a-zA-Z0-9_.:-]", "_", id)[:64] if wire is BEDROCK else id
+    return re.sub(r"[^a-zA-Z0-9_.:-]", "_", id)[:64] if is_converse(wire) else id
 
 
 def _blocks(runs: Iterable[Iterable[Message]]) -> Iterator[ContentBlock]:
@@ -316,6 +323,16 @@ def _bedrock(runs: list[list[Message]], mapped: Mapped) -> None:
             content.append({"text": "(document attached)"})
             mapped.notices.add(("NEUTRAL_TEXT_ADDED", documents[0].at))
         mapped.messages.append({"role": run[0].role, "content": content})
+
+
+def _nova(runs: list[list[Message]], mapped: Mapped) -> None:
+    for block in _blocks(runs):
+        for part in block.content if isinstance(block, ToolResult) else [block]:
+            if isinstance(part, Media) and part.kind == "document":
+                raise NotMappable(f"InvokeModel takes no document: {part.at}")
+            if isinstance(part, Media) and part.kind == "image" and not isinstance(part.source, Base64):
+                raise NotMappable(f"InvokeModel takes no image by URL: {part.at}")
+    _bedrock(runs, mapped)
 
 
 def _plain(runs: list[list[Message]], mapped: Mapped) -> None:

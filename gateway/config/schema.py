@@ -165,7 +165,7 @@ class Agents(Struct, frozen=True, forbid_unknown_fields=True):
         bool,
         Meta(
             description="Allow a conversation to end with an assistant turn, if the provider allows it. Models that "
-            "are known to continue such a turn (Claude 3, 3.5 and 3.7) get it without this setting."
+            "are known to continue such a turn (Claude 3, 3.5 and 3.7, Amazon Nova) get it without this setting."
         ),
     ] = False
     rules: Annotated[list[Rule], Meta(description="Rules per agent, first match first.")] = []

@@ -19,6 +19,7 @@ from gateway.inspector.messages import input_messages, output_messages
 from gateway.observe.record import Delivery, ExchangeRecord, Step, TraceContext, Usage
 
 PROVIDERS = {
+    "amazon-nova": "aws.bedrock",
     "anthropic": "anthropic",
     "bedrock": "aws.bedrock",
     "bedrock-invoke": "aws.bedrock",

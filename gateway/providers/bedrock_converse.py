@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, assert_never
 from urllib.parse import unquote
 
-from gateway.providers import claude, recognition, responses
+from gateway.providers import claude, nova, recognition, responses
 from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider
 from gateway.providers.capabilities import (
     EARLIER_TOOL,
@@ -42,6 +42,12 @@ _URL = re.compile(r"/converse(-stream)?\Z")
 _MODEL = re.compile(r"/model/([^/]+)/converse(-stream)?\Z")
 _TEXT_PART = re.compile(r'"content"\s*:\s*\[\s*\{\s*"text"\s*:')
 _OTHER_MEMBERS = ("anthropic_version", "schemaVersion")  # Claude's and Nova's own bodies, for /invoke
+
+_CACHED = (
+    ("cacheReadInputTokens", "cacheReadInputTokenCount"),
+    ("cacheWriteInputTokens", "cacheWriteInputTokenCount"),
+)
+"""Counts of cached input tokens: Converse's names [M], and those of Nova on InvokeModel [D]."""
 
 _DOCUMENTS = ("pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md")
 _VIDEO = ("mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp")
@@ -113,24 +119,14 @@ class BedrockConnector(ConnectorTemplate):
         )
 
 
-class BedrockConverse(Provider):
-    """Amazon Bedrock's Converse API."""
+class ConverseMessages(Provider):
+    """The messages of Converse, which Amazon Nova takes on InvokeModel too."""
 
-    name: ClassVar[str] = "bedrock/converse"
     messages_field: ClassVar[str] = "messages"
     content_field: ClassVar[str] = "content"
     tools_member: ClassVar[str] = "toolConfig"
-    connector: ClassVar[ConnectorTemplate] = BedrockConnector()
-    cluster: ClassVar[ClusterSupport] = ClusterSupport(
-        llm_interface="bedrock/converse/claude",
-        since=(3, 0),
-        tool_config=', "toolConfig": {"tools": [${parameters._tools:-}]}',
-        user_turn='{"role":"user","content":[{"text":"TEXT"}]}',
-        body_members=frozenset({"system", "messages", "toolConfig"}),
-        parameters={"system_prompt": SYSTEM_PROMPT},  # the template of 3.5 and 3.6 has no default
-    )
 
-    def __init__(self, capabilities: Capabilities = BEDROCK) -> None:
+    def __init__(self, capabilities: Capabilities) -> None:
         self.capabilities: Capabilities = capabilities
 
     def write(self, turns: Sequence[Turn], findings: Findings) -> list[dict[str, Any]]:
@@ -152,7 +148,7 @@ class BedrockConverse(Provider):
         return {"system": [{"text": text} for text in texts]} if texts else {}
 
     def canonical(self, messages: Any) -> Any:
-        """Return the messages unchanged: Converse has one spelling."""
+        """Return the messages unchanged: they have one spelling."""
         return messages
 
     def read_response(self, response: Any) -> LlmResponse | None:
@@ -162,11 +158,12 @@ class BedrockConverse(Provider):
             return None
         text = "".join(responses.text(part.get("text")) for part in responses.objects(parts))
         calls = responses.objects([part.get("toolUse") for part in responses.objects(parts)])
-        counts = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+        usage = responses.member(response, "usage")
+        cached = [name if responses.member(usage, name) is not None else other for name, other in _CACHED]
         return LlmResponse(
             text,
             tuple(responses.tool_call(c.get("toolUseId"), c.get("name"), c.get("input")) for c in calls),
-            responses.usage(responses.member(response, "usage"), counts, ("outputTokens",)),
+            responses.usage(usage, ("inputTokens", *cached), ("outputTokens",)),
             responses.text(response.get("stopReason")),
         )
 
@@ -180,12 +177,31 @@ class BedrockConverse(Provider):
         ]
         return {"tools": [{"toolSpec": spec} for spec in specs]} if specs else None
 
+
+class BedrockConverse(ConverseMessages):
+    """Amazon Bedrock's Converse API."""
+
+    name: ClassVar[str] = "bedrock/converse"
+    connector: ClassVar[ConnectorTemplate] = BedrockConnector()
+    cluster: ClassVar[ClusterSupport] = ClusterSupport(
+        llm_interface="bedrock/converse/claude",
+        since=(3, 0),
+        tool_config=', "toolConfig": {"tools": [${parameters._tools:-}]}',
+        user_turn='{"role":"user","content":[{"text":"TEXT"}]}',
+        body_members=frozenset({"system", "messages", "toolConfig"}),
+        parameters={"system_prompt": SYSTEM_PROMPT},  # the template of 3.5 and 3.6 has no default
+    )
+
+    def __init__(self, capabilities: Capabilities = BEDROCK) -> None:
+        super().__init__(capabilities)
+
     def continues_assistant(self, url: str, body: Mapping[str, Any]) -> bool:
-        """Return True for a Claude model that does. One that thinks first, which these fields turn on, does not [D]."""
+        """Return True for a Claude or Nova model that does. One that thinks first, as these fields may say, does not."""
         model = _MODEL.search(recognition.url_path(url))
         if model is None or "additionalModelRequestFields" in body:
             return False
-        return claude.continues_assistant(unquote(model[1]))
+        name = unquote(model[1])
+        return claude.continues_assistant(name) or nova.takes_messages(name)
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
         """Claim a URL that ends in ``/converse``, or content parts without a ``type``. ``/invoke`` is another API."""

@@ -15,6 +15,7 @@ from gateway.providers.base import Claim, ConnectorHints, ConnectorTemplate, Evi
 GROUP = "mlc_gateway.providers"
 
 BUILT_IN = {
+    "amazon-nova/invoke": "gateway.providers.bedrock_nova:BedrockNova",
     "anthropic/v1/messages": "gateway.providers.anthropic_messages:AnthropicMessages",
     "bedrock-invoke/anthropic": "gateway.providers.anthropic_messages:BedrockInvokeAnthropic",
     "bedrock/converse": "gateway.providers.bedrock_converse:BedrockConverse",

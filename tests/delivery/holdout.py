@@ -90,12 +90,9 @@ class _Bodies:
 class HoldoutCluster(SimulatedCluster):
     """A cluster with these agents only."""
 
-    # Cohere takes OpenAI's messages, and Nova those of Converse. Mistral and Jamba take no parts, and Ollama's own API
-    # has its images elsewhere, so that no provider has their format: they get plain chat.
-    advised_rules = (
-        Rule("flow-cohere_2", "openai/v1/chat/completions"),
-        Rule("one-nova_invoke", "bedrock/converse"),
-    )
+    # Cohere takes OpenAI's messages. Mistral and Jamba take no parts, and Ollama's own API has its images elsewhere, so
+    # that no provider has their format: they get plain chat.
+    advised_rules = (Rule("flow-cohere_2", "openai/v1/chat/completions"),)
 
     def __init__(self, version: str) -> None:
         super().__init__(version, HoldoutCore(version))

@@ -72,10 +72,6 @@ def _texts_only(body: Any) -> None:
     openai.check_deployment(body)
 
 
-def _nova(body: Any) -> None:
-    bedrock.check({name: value for name, value in body.items() if name != "schemaVersion"})
-
-
 def _typed(body: Any) -> None:
     """Converse ignores members that it does not know, such as the `type` of a block."""
     for message in body["messages"]:
@@ -91,7 +87,6 @@ def _in_any_case(body: Any) -> None:
 
 _OTHERS: tuple[tuple[str, Callable[[Any], None]], ...] = (
     (r"claude-sonnet-4-20250514[^/]*/converse$", _typed),
-    (r"/amazon\.nova[^/]*/invoke$", _nova),
     (r":generateContent$", _in_any_case),
     (r"/(ai21|mistral)\.[^/]*/invoke$", _texts_only),
     (r"/cohere\.[^/]*/invoke$", _completed("message", "chat_history", "preamble", "max_tokens")),

@@ -53,14 +53,24 @@ def test_it_arrives_as_it_is(agent: str, upgraded: bool) -> None:
 
 
 @pytest.mark.parametrize("agent", ["flow-converse_agent", "conversational_flow-invoke_chat"])
-@pytest.mark.parametrize("model", ["us.anthropic.claude-opus-4-6-v1", "amazon.nova-pro-v1:0", "another-model"])
+@pytest.mark.parametrize(
+    "model", ["us.anthropic.claude-opus-4-6-v1", "meta.llama3-1-70b-instruct-v1:0", "another-model"]
+)
 def test_the_model_of_this_request_decides(agent: str, model: str) -> None:
     sent = cluster().send(agent, {**PREFILL.body, "parameters": {"model": model}})
     assert refusal(sent) == [("input[1]", "ASSISTANT_LAST")]
 
 
+def test_a_nova_model_continues_the_turn() -> None:
+    sent = cluster().send("flow-converse_agent", {**PREFILL.body, "parameters": {"model": "us.amazon.nova-pro-v1:0"}})
+    assert sent.executed is not None, sent.error
+    assert sent.executed.status == 200
+    last = json.loads(sent.executed.llm_bodies[0])["messages"][-1]
+    assert (last["role"], last["content"][0]["text"]) == ("assistant", LAST)
+
+
 def test_the_operator_may_allow_it_for_all_models() -> None:
-    body = {**PREFILL.body, "parameters": {"model": "amazon.nova-pro-v1:0"}}
+    body = {**PREFILL.body, "parameters": {"model": "another-model"}}
     sent = cluster().send("flow-converse_agent", body, policy=Policy(MappingOptions(allow_prefill=True)), strict=False)
     assert sent.error is None
 

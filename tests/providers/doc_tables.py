@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gateway.providers.anthropic_messages import ANTHROPIC, BEDROCK_INVOKE
 from gateway.providers.bedrock_converse import BEDROCK
+from gateway.providers.bedrock_nova import NOVA
 from gateway.providers.capabilities import Capabilities
 from gateway.providers.gemini import GEMINI
 from gateway.providers.media import form_name
@@ -15,12 +16,17 @@ TABLES = {
     "anthropic": ANTHROPIC,
     "bedrock-invoke": BEDROCK_INVOKE,
     "bedrock": BEDROCK,
+    "nova": NOVA,
     "openai": OPENAI,
     "gemini": GEMINI,
 }
 FORMS = ("base64", "https", "s3", "gs")
 KINDS = ("image", "document", "video", "audio")
-VALUES = {True: "yes", False: "no", "prefill": "Claude 3 without thinking; other models where `allow_prefill` is on"}
+VALUES = {
+    True: "yes",
+    False: "no",
+    "prefill": "models known to, unless they think first; others where `allow_prefill` is on",
+}
 
 
 def tables(limits: Capabilities) -> str:

@@ -8,6 +8,7 @@ import pytest
 from gateway.providers.anthropic_messages import ANTHROPIC, BEDROCK_INVOKE, AnthropicMessages, BedrockInvokeAnthropic
 from gateway.providers.base import Inexpressible, MappingOptions
 from gateway.providers.bedrock_converse import BEDROCK, BedrockConverse
+from gateway.providers.bedrock_nova import NOVA, BedrockNova
 from gateway.providers.gemini import GEMINI, Gemini
 from gateway.providers.openai_chat import OPENAI, OpenAIChat
 from gateway.unified.formats import FORMATS
@@ -19,6 +20,7 @@ TABLES = {
     "anthropic": (AnthropicMessages(), ANTHROPIC, anthropic.check),
     "invoke": (BedrockInvokeAnthropic(), BEDROCK_INVOKE, anthropic.check_on_bedrock),
     "bedrock": (BedrockConverse(), BEDROCK, bedrock.check),
+    "nova": (BedrockNova(), NOVA, bedrock.check_nova),
     "openai": (OpenAIChat(), OPENAI, openai.check),
     "gemini": (Gemini(), GEMINI, gemini.check),
 }

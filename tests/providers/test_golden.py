@@ -15,6 +15,7 @@ import pytest
 from gateway.providers.anthropic_messages import AnthropicMessages, BedrockInvokeAnthropic
 from gateway.providers.base import Inexpressible, MappingOptions, Provider
 from gateway.providers.bedrock_converse import BedrockConverse
+from gateway.providers.bedrock_nova import BedrockNova
 from gateway.providers.gemini import Gemini
 from gateway.providers.openai_chat import OpenAIChat
 
@@ -26,6 +27,7 @@ PROVIDERS: dict[str, tuple[Provider, Any]] = {
     "anthropic_messages": (AnthropicMessages(), anthropic.check),
     "bedrock_invoke": (BedrockInvokeAnthropic(), anthropic.check_on_bedrock),
     "bedrock_converse": (BedrockConverse(), bedrock.check),
+    "bedrock_nova": (BedrockNova(), bedrock.check_nova),
     "openai_chat": (OpenAIChat(), openai.check),
     "gemini": (Gemini(), gemini.check),
 }
@@ -67,7 +69,8 @@ def test_canonical_of_a_mapping_is_stable(path: Path) -> None:
 
 
 def test_every_provider_has_every_common_case() -> None:
-    names = PROVIDERS.keys() - {"bedrock_invoke"}  # which has the cases that differ from anthropic_messages
+    # These have the cases that differ from anthropic_messages and bedrock_converse.
+    names = PROVIDERS.keys() - {"bedrock_invoke", "bedrock_nova"}
     cases = {name: {path.stem for path in CASES if path.parent.name == name} for name in names}
     common = set.union(*cases.values()) - {"document_names", "document_name_long", "document_names_history"}
     assert [common - have for have in cases.values()] == [set()] * 4

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from gateway.providers import claude, registry
+from gateway.providers import claude, nova, registry
 
 CLAUDE_3 = (
     "claude-3-haiku-20240307",
@@ -27,6 +28,12 @@ OTHERS = (
     "claude-3-7-sonnet-20250219/other",
     "arn:aws:bedrock:us-east-1:1:application-inference-profile/abc",
 )
+NOVA = (
+    "amazon.nova-pro-v1:0",
+    "us.amazon.nova-2-lite-v1:0",
+    "arn:aws:bedrock:us-east-1:1:inference-profile/eu.amazon.nova-micro-v1:0",
+)
+NOT_NOVA = ("", "amazon.nova-canvas-v1:0", "amazon.nova-sonic-v1:0", "amazon.titan-text-lite-v1", "my-amazon.nova-pro")
 THINKING = {"type": "enabled", "budget_tokens": 2000}
 
 
@@ -40,9 +47,27 @@ def test_no_other_model_is_known_to(model: str) -> None:
     assert not claude.continues_assistant(model)
 
 
+@pytest.mark.parametrize("model", NOVA)
+def test_nova_does(model: str) -> None:
+    assert nova.takes_messages(model)
+    url = f"https://bedrock.example/model/{quote(model, safe='')}/converse"
+    assert registry.provider("bedrock").continues_assistant(url, {})
+
+
+@pytest.mark.parametrize("model", NOT_NOVA)
+def test_what_is_no_nova_model_that_takes_messages(model: str) -> None:
+    assert not nova.takes_messages(model)
+
+
 @pytest.mark.parametrize(
     ("name", "url", "body", "thinks"),
     [
+        (
+            "amazon-nova/invoke",
+            "https://bedrock.example/model/us.amazon.nova-2-lite-v1:0/invoke",
+            {"messages": []},
+            {"inferenceConfig": {"reasoningConfig": {"type": "enabled"}}},
+        ),
         (
             "bedrock/converse",
             "https://bedrock.example/model/us.anthropic.claude-3-7-sonnet-20250219-v1%3A0/converse",
@@ -76,4 +101,4 @@ def test_without_a_models_id_it_is_not_known(name: str) -> None:
 
 def test_the_other_providers_need_no_such_model() -> None:
     names = {provider.name for provider in registry.providers() if provider.capabilities.assistant_last == "prefill"}
-    assert names == {"bedrock/converse", "bedrock-invoke/anthropic", "anthropic/v1/messages"}
+    assert names == {"amazon-nova/invoke", "bedrock/converse", "bedrock-invoke/anthropic", "anthropic/v1/messages"}

@@ -24,6 +24,7 @@ from .test_golden import PROVIDERS
 NEUTRAL = {NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, TOOL_ERROR_TEXT}
 STANDARD_ROLES = {role: role for role in ("system", "developer", "user", "assistant")} | {"tool": "user"}
 CLAUDE = ("anthropic_messages", "bedrock_invoke")
+CONVERSE = ("bedrock_converse", "bedrock_nova")
 TEXT_FORMATS = {"txt", "md", "csv", "html"}
 
 
@@ -102,7 +103,7 @@ def item(name: str, block: Any) -> Any:
         case ConverseBlock():
             return {block.kind: block.value}
         case Json():
-            objects_only = name == "bedrock_converse" and not isinstance(block.value, dict)
+            objects_only = name in CONVERSE and not isinstance(block.value, dict)
             return (
                 json.dumps(block.value, ensure_ascii=False)
                 if objects_only or name in ("openai_chat", *CLAUDE)
@@ -114,7 +115,7 @@ def item(name: str, block: Any) -> Any:
 def content_of_request(name: str, fields: dict[str, Any], extracted: set[str]) -> Content:
     content_found = Content()
     match name:
-        case "bedrock_converse":
+        case "bedrock_converse" | "bedrock_nova":
             content_found.system = [part["text"] for part in fields.get("system", [])]
             for message in fields["messages"]:
                 for part in message["content"]:

@@ -7,6 +7,7 @@ from gateway.providers.registry import provider, recognise
 
 BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
 ANTHROPIC, INVOKE = "anthropic/v1/messages", "bedrock-invoke/anthropic"
+NOVA = "amazon-nova/invoke"
 CLAUDE_BODY = (
     '{"anthropic_version":"bedrock-2023-05-31","messages":'
     '[{"role":"user","content":[{"type":"text","text":"${parameters.prompt}"}]}]}'
@@ -140,7 +141,11 @@ INVOKES = [
     (f"{RUNTIME}/arn%3Aaws%3Abedrock%3A1%3Ainference-profile%2Fmine/invoke", CLAUDE_BODY, INVOKE),
     (f"{RUNTIME}/anthropic.claude-v2/invoke", '{"prompt":"${parameters.prompt}"}', ""),
     (f"{RUNTIME}/anthropic.claude-v2/invoke", "${parameters.body}", ""),
-    (f"{RUNTIME}/amazon.nova-lite-v1:0/invoke", '{"schemaVersion":"messages-v1","messages":[]}', ""),
+    (f"{RUNTIME}/amazon.nova-lite-v1:0/invoke", '{"schemaVersion":"messages-v1","messages":[]}', NOVA),
+    (f"{RUNTIME}/us.amazon.nova-2-lite-v1:0/invoke-with-response-stream", CONVERSE_BODY, NOVA),
+    (f"{RUNTIME}/${{parameters.model}}/invoke", '{"schemaVersion": "messages-v1", "messages":[]}', NOVA),
+    (f"{RUNTIME}/amazon.nova-canvas-v1:0/invoke", '{"taskType":"TEXT_IMAGE"}', ""),
+    (f"{RUNTIME}/mine.amazon.nova-lite-v1:0x/y/invoke", CONVERSE_BODY, ""),
     (f"{RUNTIME}/anthropic.claude-3/converse", CLAUDE_BODY, BEDROCK),
     ("https://api.anthropic.com/v1/messages", CLAUDE_BODY, ANTHROPIC),
     ("https://x-aiplatform.googleapis.com/v1/models/claude:rawPredict", CLAUDE_BODY, ""),

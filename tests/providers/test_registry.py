@@ -15,6 +15,7 @@ from gateway.providers.registry import GROUP, AmbiguousProvider, BrokenProvider,
 from .mapping import parse
 
 OURS = [
+    "amazon-nova/invoke",
     "anthropic/v1/messages",
     "bedrock-invoke/anthropic",
     "bedrock/converse",
@@ -152,6 +153,7 @@ def test_aliases_of_the_others() -> None:
     assert registry.provider("gemini").name == "gemini/v1beta/generatecontent"
     assert registry.provider("anthropic").name == "anthropic/v1/messages"
     assert registry.provider("bedrock-invoke").name == "bedrock-invoke/anthropic"
+    assert registry.provider("amazon-nova").name == "amazon-nova/invoke"
 
 
 def test_the_built_in_providers_need_no_installed_metadata(monkeypatch: pytest.MonkeyPatch) -> None:

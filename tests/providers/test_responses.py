@@ -10,7 +10,7 @@ from gateway.providers.base import LlmResponse, ToolCall, Usage
 from gateway.providers.registry import provider, providers
 
 BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
-ANTHROPIC = "anthropic/v1/messages"
+ANTHROPIC, INVOKE, NOVA = "anthropic/v1/messages", "bedrock-invoke/anthropic", "amazon-nova/invoke"
 RAIN = ToolCall("t1", "rain", {"city": "Bern"})
 
 
@@ -47,6 +47,16 @@ CASES = {
             outputTokens=5,
         ),
         LlmResponse("Let me see.", (RAIN,), Usage(7, 5)),
+    ),
+    "nova on InvokeModel": (
+        NOVA,
+        converse({"text": "a"}, inputTokens=3, cacheReadInputTokenCount=4, cacheWriteInputTokenCount=0, outputTokens=5),
+        LlmResponse("a", (), Usage(7, 5)),
+    ),
+    "both names of the cached tokens": (
+        BEDROCK,
+        converse({"text": "a"}, inputTokens=3, cacheReadInputTokens=4, cacheReadInputTokenCount=4, outputTokens=5),
+        LlmResponse("a", (), Usage(7, 5)),
     ),
     "openai text": (
         OPENAI,
@@ -163,10 +173,11 @@ def test_gemini_stops_for_a_tool_without_saying_so() -> None:
 
 
 def test_no_provider_reads_another_ones_response() -> None:
+    same = {ANTHROPIC: [ANTHROPIC, INVOKE], BEDROCK: [NOVA, BEDROCK], NOVA: [NOVA, BEDROCK]}
     for name, response, expected in CASES.values():
         if expected is not None:
             readers = [p.name for p in providers() if p.read_response(response) is not None]
-            assert readers == ([name, "bedrock-invoke/anthropic"] if name == ANTHROPIC else [name])
+            assert readers == same.get(name, [name])
 
 
 MEMBERS = (

@@ -26,6 +26,8 @@ _FIELDS = frozenset(
     {"messages", "system", "inferenceConfig", "toolConfig", "guardrailConfig", "additionalModelRequestFields"}
     | {"promptVariables", "additionalModelResponseFieldPaths", "requestMetadata", "performanceConfig", "outputConfig"}
 )
+_NOVA_FIELDS = frozenset({"schemaVersion", "messages", "system", "inferenceConfig", "toolConfig"})
+_NOVA = re.compile(r"\bamazon\.nova-(lite|micro|pro|premier|2-)")
 _NAME = re.compile(r"(?!.*\s\s)[A-Za-z0-9\s\-()\[\]]{1,200}")
 _TOOL_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -36,15 +38,33 @@ _MAX_DOCUMENTS, _MAX_DOCUMENT_BYTES = 5, int(4.5 * 1024 * 1024)
 
 def check(body: Any, model: str = "") -> None:
     """Raise `Refused` for a Converse body that the service would not take for `model`."""
-    request = an_object(body, "body", _FIELDS, ("messages",))
+    _check(an_object(body, "body", _FIELDS, ("messages",)), model)
+
+
+def check_nova(body: Any, model: str = "") -> None:
+    """Raise `Refused` for a body that InvokeModel would not take for one of Amazon's Nova models."""
+    request = an_object(body, "body", _NOVA_FIELDS, ("messages",))
+    need(request.get("schemaVersion") in (None, "messages-v1"), "schemaVersion: is not supported")
+    conversation = _check(request, model)
+    need(not conversation.documents, "documents are only supported by the Converse API")
+
+
+def is_nova(model: str) -> bool:
+    """Return True for one of Amazon's models that take messages."""
+    return _NOVA.search(model) is not None
+
+
+def _check(request: dict[str, Any], model: str) -> _Conversation:
     for position, block in enumerate(request.get("system") or ()):
         kind, text = one_of(block, f"system.{position}", {"text", "guardContent", "cachePoint"})
         if kind == "text":
             a_text(text, f"system.{position}.text")
     messages = a_list(request["messages"], "messages")
-    _Conversation(messages).check()
+    conversation = _Conversation(messages)
+    conversation.check()
     last, is_thinking = messages[-1], "additionalModelRequestFields" in request
-    anthropic.check_end(model, last["role"], last["content"][-1].get("text"), is_thinking)
+    if not is_nova(model):
+        anthropic.check_end(model, last["role"], last["content"][-1].get("text"), is_thinking)
     if "toolConfig" in request:
         config = an_object(request["toolConfig"], "toolConfig", {"tools", "toolChoice"}, ("tools",))
         a_list(config["tools"], "toolConfig.tools")
@@ -52,6 +72,7 @@ def check(body: Any, model: str = "") -> None:
         kind in block for message in messages for block in message["content"] for kind in ("toolUse", "toolResult")
     ):
         raise Refused("The toolConfig field must be defined when using toolUse and toolResult content blocks.")
+    return conversation
 
 
 class _Conversation:

@@ -77,6 +77,8 @@ def provider_of(path: str, body: Any = None) -> Provider | None:
         return _ANTHROPIC
     if path.endswith(":generateContent"):
         return _GEMINI
+    if path.endswith("/invoke") and bedrock.is_nova(name):
+        return replace(_CONVERSE, check=partial(bedrock.check_nova, model=name))
     if path.endswith("/invoke"):
 
         def invoke(text: str) -> dict[str, Any]:

@@ -34,6 +34,16 @@ def check(fields: dict[str, Any]) -> None:
         raise Rejected(f"botocore writes something else: {written}")
 
 
+def check_nova(fields: dict[str, Any]) -> None:
+    """Check a body of Nova's for InvokeModel, which has no model of its own: as Converse, without documents."""
+    check(fields)
+    for message in fields["messages"]:
+        for block in message["content"]:
+            inner = block.get("toolResult", {}).get("content", [])
+            if any("document" in each for each in (block, *inner)):
+                raise Rejected("InvokeModel takes no documents")
+
+
 def _walk(shape: Shape, value: Any, place: str, faults: list[str]) -> Any:
     """The value as botocore's parameters (blobs as bytes), faults noted on the way."""
     if getattr(shape, "is_document_type", False):
