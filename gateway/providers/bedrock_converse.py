@@ -196,7 +196,7 @@ class BedrockConverse(ConverseMessages):
         super().__init__(capabilities)
 
     def continues_assistant(self, url: str, body: Mapping[str, Any]) -> bool:
-        """Return True for a Claude or Nova model that does. One that thinks first, as these fields may say, does not."""
+        """Return True for a Claude or Nova model that does, unless these fields may make it think first [D]."""
         model = _MODEL.search(recognition.url_path(url))
         if model is None or "additionalModelRequestFields" in body:
             return False
