@@ -149,7 +149,7 @@ class Oracle:
             raise Mismatch("an LLM that is not read is reported where there is none, or not where there is one")
         provider = "" if runs_other else self.cluster.profile(name).provider
         is_guessed = "FORMAT_GUESSED" in codes
-        if is_guessed and provider:
+        if is_guessed and (provider or runs_other):
             raise Mismatch("a format is reported as guessed, and it is known")
         if not (is_guessed or provider or runs_other) and self.frames.array(name)[0]:
             raise Mismatch("the format of the messages was guessed without a notice")
@@ -185,12 +185,24 @@ class Oracle:
         _later(frame[1:], got[1:], conversation)
 
     def _runs_another_llm(self, name: str, parameters: Mapping[str, str]) -> bool:
-        """Whether a tool of a flow runs another agent, or has an LLM of its own that is no MLModelTool's."""
-        agent = self.cluster.core.resources.agent(self.cluster.agents[name])
-        others = [tool for tool in agent.get("tools") or () if tool["type"] in ("AgentTool", "RAGTool")]
+        """Whether a tool of a flow calls an LLM that no request can be rendered for: a RAGTool's, or another agent's.
+
+        What a flow without memory calls is known, but not what follows it from 3.0 on.
+        """
+        shown = self.cluster.core.resources.agent
+        agent = shown(self.cluster.agents[name])
         chosen = json.loads(parameters.get("selected_tools", "null"))
-        names = [tool.get("name") or tool["type"] for tool in others]
-        return agent["type"].endswith("flow") and any(chosen is None or name in chosen for name in names)
+        tools = [t for t in agent.get("tools") or () if chosen is None or (t.get("name") or t["type"]) in chosen]
+        for at, tool in enumerate(tools if agent["type"].endswith("flow") else ()):
+            if tool["type"] == "RAGTool":
+                return True
+            if tool["type"] == "AgentTool":
+                run = shown(tool["parameters"]["agent_id"])
+                follows = any(t["type"] in ("MLModelTool", "AgentTool") for t in tools[at + 1 :])
+                others = any(t["type"] in ("AgentTool", "RAGTool") for t in run.get("tools") or ())
+                if run["type"] != "flow" or others or (follows and self.cluster.core.modern):
+                    return True
+        return False
 
     def _check_guess(self, name: str, frame: Any, got: Any) -> None:
         """The LLM got turns in a guessed form: all of them, or more than the agent's own."""

@@ -20,7 +20,7 @@ from gateway.mlcommons.profile import AgentProfile, Connector, Model, Parameters
 
 Document = Mapping[str, Any]
 
-LLM_TOOL = "MLModelTool"
+LLM_TOOL, AGENT_TOOL = "MLModelTool", "AgentTool"
 _PREDICT = "predict"
 
 
@@ -41,8 +41,15 @@ def needed(agent_doc: Document) -> tuple[str, ...]:
         ids.append(_text(_mapping(agent_doc.get("llm")).get("model_id")))
     for tool in _items(agent_doc.get("tools")):
         if tool.get("type") == LLM_TOOL:
-            ids += _tool_model_ids(tool)
+            ids += _ids(tool, "model_id")
     return tuple(dict.fromkeys(filter(None, ids)))
+
+
+def run_agents(agent_doc: Document) -> tuple[str, ...]:
+    """Return the ids of the agents that a flow's AgentTools run, each once; () for any other agent."""
+    tools = _items(agent_doc.get("tools")) if _is_flow(agent_doc) else []
+    ids = (id_ for tool in tools if tool.get("type") == AGENT_TOOL for id_ in _ids(tool, "agent_id"))
+    return tuple(dict.fromkeys(ids))
 
 
 def needed_connector(model_doc: Document) -> str | None:
@@ -60,8 +67,11 @@ def read_profile(
     version: tuple[int, ...],
     rules: Iterable[Rule] = (),
     unified_api: bool | None = None,
+    others: Mapping[str, Document] | None = None,
 ) -> AgentProfile:
     """Read the profile from the documents.
+
+    An AgentTool whose agent is another type than `flow`, or can't be read, has no `Tool.agent`.
 
     Args:
         agent_id: the agent's id; its document does not hold it.
@@ -71,11 +81,12 @@ def read_profile(
         version: the cluster's version as numbers.
         rules: the operator's, for an agent whose documents don't say what its provider is.
         unified_api: see `AgentProfile.unified_api`.
+        others: agent id → the document of each agent that a flow's AgentTool runs, if it was read.
 
     Raises:
         UnresolvedAgent: with a problem for every document that is missing or can't be read.
     """
-    reader = _Reader(f"agents/{agent_id}", models, connectors)
+    reader = _Reader(f"agents/{agent_id}", models, connectors, others or {})
     profile = reader.agent(agent_id, agent_doc, version, unified_api)
     if reader.problems:
         raise UnresolvedAgent.of(reader.problems)
@@ -85,8 +96,15 @@ def read_profile(
 class _Reader:
     """Reads one agent and collects all problems, so that they are reported together."""
 
-    def __init__(self, place: str, models: Mapping[str, Document], connectors: Mapping[str, Document]) -> None:
+    def __init__(
+        self,
+        place: str,
+        models: Mapping[str, Document],
+        connectors: Mapping[str, Document],
+        others: Mapping[str, Document],
+    ) -> None:
         self.problems: list[Problem] = []
+        self._others = others
         self._place = place
         self._models = models
         self._connectors = connectors
@@ -109,7 +127,7 @@ class _Reader:
             parameters=parameters,
             llm=None if AgentType.of(type_) in FLOW_TYPES or not type_ else self._llm(llm),
             llm_parameters=self._parameters(llm, "parameters", f"{self._place}.llm"),
-            tools=self._tools(doc),
+            tools=self._tools(doc, version),
             model_provider=_text(block.get("model_provider")),
             unified_api=unified_api,
             gateway_memory=has_gateway_memory(parameters),
@@ -124,7 +142,7 @@ class _Reader:
             return None
         return self._model(model_id, place)
 
-    def _tools(self, doc: Document) -> tuple[Tool, ...]:
+    def _tools(self, doc: Document, version: tuple[int, ...]) -> tuple[Tool, ...]:
         place = f"{self._place}.tools"
         tools = doc.get("tools")
         if tools is None:
@@ -132,9 +150,10 @@ class _Reader:
         if not isinstance(tools, list):
             self._report(place, "tools is not an array", "an array", _kind(tools))
             return ()
-        return tuple(self._tool(tool, f"{place}[{i}]") for i, tool in enumerate(tools))
+        is_flow = _is_flow(doc)
+        return tuple(self._tool(tool, f"{place}[{i}]", version, is_flow) for i, tool in enumerate(tools))
 
-    def _tool(self, tool: Any, place: str) -> Tool:
+    def _tool(self, tool: Any, place: str, version: tuple[int, ...], in_flow: bool) -> Tool:
         if not isinstance(tool, Mapping) or not _text(tool.get("type")):
             self._report(place, "a tool has no type", 'an object with a "type"', _kind(tool))
             return Tool("", "")
@@ -144,10 +163,24 @@ class _Reader:
             parameters=self._parameters(tool, "parameters", place),
             config=self._parameters(tool, "config", place),
             model=self._tool_model(tool, place) if tool["type"] == LLM_TOOL else None,
+            agent=self._run_agent(tool, version) if in_flow and tool["type"] == AGENT_TOOL else None,
         )
 
+    def _run_agent(self, tool: Document, version: tuple[int, ...]) -> AgentProfile | None:
+        """Return the flow that an AgentTool runs; None if it is something else or can't be read.
+
+        What its own AgentTools run is not read: they inherit this tool's `agent_id`, so they would run this flow again.
+        """
+        ids = _ids(tool, "agent_id")
+        doc = self._others.get(ids[0]) if len(ids) == 1 else None
+        if doc is None or AgentType.of(_text(doc.get("type"))) is not AgentType.FLOW:
+            return None
+        reader = _Reader(f"agents/{ids[0]}", self._models, self._connectors, {})
+        profile = reader.agent(ids[0], doc, version, None)
+        return None if reader.problems else profile
+
     def _tool_model(self, tool: Document, place: str) -> Model | None:
-        ids = _tool_model_ids(tool)
+        ids = _ids(tool, "model_id")
         if len(ids) != 1:
             reason = "an MLModelTool names no model" if not ids else "an MLModelTool names two models"
             self._report(f"{place}.parameters.model_id", reason, "one model id", ", ".join(ids) or "none")
@@ -258,8 +291,9 @@ def _is_flow(agent_doc: Document) -> bool:
     return AgentType.of(_text(agent_doc.get("type"))) in FLOW_TYPES
 
 
-def _tool_model_ids(tool: Document) -> list[str]:
-    ids = (_text(_mapping(tool.get(member)).get("model_id")) for member in ("parameters", "config"))
+def _ids(tool: Document, name: str) -> list[str]:
+    """Return the ids that a tool's parameters and its config have as `name`, each once."""
+    ids = (_text(_mapping(tool.get(member)).get(name)) for member in ("parameters", "config"))
     return list(dict.fromkeys(filter(None, ids)))
 
 

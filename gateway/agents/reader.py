@@ -7,10 +7,10 @@ gateway drives it on the event loop (`gateway.agents.resolver`), the migration w
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from gateway.agents.documents import Document, needed, needed_connector
+from gateway.agents.documents import Document, needed, needed_connector, run_agents
 
 DocumentKind = Literal["agents", "models", "connectors"]
 
@@ -22,10 +22,14 @@ _FIRST_UNIFIED = (3, 5)
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Documents to read, which don't depend on each other. ids: each once; there may be none."""
+    """Documents to read, which don't depend on each other. ids: each once; there may be none.
+
+    optional: those that the caller may not read are left out, as if they did not exist.
+    """
 
     kind: DocumentKind
     ids: tuple[str, ...]
+    optional: bool = False
 
 
 Found = Mapping[str, Document]
@@ -34,23 +38,29 @@ Found = Mapping[str, Document]
 
 @dataclass(frozen=True, slots=True)
 class AgentDocuments:
-    """What was read, by id."""
+    """What was read, by id. others: agents that the flows among `agents` run."""
 
     agents: Found
     models: Found
     connectors: Found
+    others: Found = field(default_factory=dict)
 
 
 AgentReader = Generator[Batch, Found, AgentDocuments]
 
 
-def read_agents(agent_ids: Iterable[str], model_ids: Iterable[str] = ()) -> AgentReader:
-    """Read the agents, their models and `model_ids`, and the connectors of all these models."""
+def read_agents(agent_ids: Iterable[str], model_ids: Iterable[str] = (), *, follow: bool = False) -> AgentReader:
+    """Read the agents, their models and `model_ids`, and the connectors of all these models.
+
+    follow: also the agents that AgentTools of flows run, but none behind those.
+    """
     agents = yield _batch("agents", agent_ids)
-    of_agents = (id_ for document in agents.values() for id_ in needed(document))
+    run = dict.fromkeys(id_ for document in agents.values() for id_ in run_agents(document)) if follow else ()
+    others = (yield Batch("agents", tuple(run), optional=True)) if run else {}
+    of_agents = (id_ for document in (*agents.values(), *others.values()) for id_ in needed(document))
     models = yield _batch("models", (*of_agents, *model_ids))
     connectors = yield _batch("connectors", filter(None, map(needed_connector, models.values())))
-    return AgentDocuments(agents, models, connectors)
+    return AgentDocuments(agents, models, connectors, others)
 
 
 def run(reader: AgentReader, fetch: Callable[[Batch], Found]) -> AgentDocuments:

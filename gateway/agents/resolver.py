@@ -140,7 +140,9 @@ class Resolver:
         """
         match kind:
             case "agents":
-                self._agents.drop(lambda key, _: id_ is None or key[0] == id_)
+                self._agents.drop(
+                    lambda key, a: id_ is None or key[0] == id_ or (a is not None and id_ in a.profile.agent_ids)
+                )
             case "models":
                 self._agents.drop(lambda _, a: id_ is None or a is None or id_ in {m.id for m in a.profile.models})
             case "connectors":
@@ -164,11 +166,12 @@ class Resolver:
         cluster = await self._clusters.get(fingerprint, lambda _: self._cluster(headers))
         version, unified_api = cluster.version, cluster.unified_api
         agent, models, connectors = documents.agents[agent_id], documents.models, documents.connectors
-        profile = read_profile(agent_id, agent, models, connectors, version, self._rules, unified_api)
+        others = documents.others
+        profile = read_profile(agent_id, agent, models, connectors, version, self._rules, unified_api, others)
         return previous if previous is not None and previous.profile == profile else ResolvedAgent(profile)
 
     async def _documents(self, agent_id: str, headers: Mapping[str, str]) -> AgentDocuments:
-        reader = read_agents([agent_id])
+        reader = read_agents([agent_id], follow=True)
         try:
             batch = next(reader)
             while True:
@@ -184,7 +187,8 @@ class Resolver:
                 found[id_] = await get_document(self._lookup, batch.kind, id_, headers)
             except FailedLookup as failed:
                 # A missing model or connector is reported by `read_profile`, with the document that names it.
-                if failed.cluster_status != 404 or batch.kind == "agents":
+                is_left_out = batch.optional and failed.cluster_status in (403, 404)
+                if not is_left_out and (failed.cluster_status != 404 or batch.kind == "agents"):
                     raise
         return found
 

@@ -18,7 +18,7 @@ from gateway.delivery.slots import PROBE, QUESTION, Slot, SlotKind, find_slots
 from gateway.delivery.trees import Path, locate, value_at
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents import behaviour_of
-from gateway.mlcommons.agents.flow import selected_tools, tool_values
+from gateway.mlcommons.agents.flow import Flow
 from gateway.mlcommons.expansion import RenderFailure, expand
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
@@ -84,8 +84,9 @@ class CallModel:
         # A prompt that is substituted more than once needs its late placeholders escaped in the first pass.
         self.escape_prefix = "" if self.is_flow else "$"
         self.writes_turn = profile.generation is Generation.UNIFIED_V1 and not self.behaviour.has_fixed_prompts
-        tools = selected_tools(profile, params)
-        self.later_llms = [tool for tool in tools if self.is_flow and tool.model and tool is not self.tool]
+        steps = self.behaviour.llm_steps(profile, params, RuntimeValues()) if isinstance(self.behaviour, Flow) else ()
+        self._later = [step for step in steps if step.tool is not self.tool]
+        self.later_llms = [step.tool for step in self._later]
 
     def key(self, name: str) -> str:
         """Return the request parameter that sets `name` for the first LLM call only."""
@@ -220,8 +221,8 @@ class CallModel:
         for name in self.model.required_inputs:
             if name not in self.values:
                 yield self.key(name), _filler(self.model, name)
-        for tool in self.later_llms:
-            values = tool_values(self.profile, tool, self.params)
+        for step in self._later:
+            tool, values = step.tool, step.values()
             assert tool.model is not None
             for name in tool.model.required_inputs:
                 if name not in values:

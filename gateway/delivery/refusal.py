@@ -11,11 +11,13 @@ from gateway.delivery.search import Search
 from gateway.delivery.template_change import NotOffered, TemplateChange, command, find_change, with_upgrades
 from gateway.delivery.textonly import NAME_PROVIDER, use_another_agent
 from gateway.errors import Problem, UndeliverableContent
-from gateway.mlcommons.agents.flow import unread_llm
+from gateway.mlcommons.agents import behaviour_of
+from gateway.mlcommons.agents.flow import Flow, unread_llm
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.mlcommons.rendering import first_llm
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers import registry
 from gateway.providers.conversation import ALLOW_PREFILL
 from gateway.unified.model import (
@@ -264,6 +266,13 @@ class Upgrade:
         except NotOffered:
             return False
 
+    def _owner(self) -> str:
+        """Return the id of the agent that makes the first LLM call: this one, or one that it runs."""
+        behaviour = behaviour_of(self._search.profile)
+        if not isinstance(behaviour, Flow):
+            return self._search.profile.id
+        return next(behaviour.llm_steps(self._search.profile, self._search.params, RuntimeValues())).profile.id
+
     def _change(self, model: Model) -> TemplateChange:
         raw = ABILITIES[self._search.profile.generation].raw_parameters
         return find_change(model.connector, self._search.provider, raw)
@@ -296,7 +305,7 @@ class Upgrade:
             return f"no upgrade of {connector} would let this input through; {otherwise}"
         part = _SENT[change.form]
         return (
-            f"upgrade the agent with `{command(self._search.profile.id)}`: it changes {connector} so that the gateway "
+            f"upgrade the agent with `{command(self._owner())}`: it changes {connector} so that the gateway "
             f"can send {part} in the parameter {change.slot}; requests without this parameter are not affected; "
             "see docs/operate/migration.md"
         )

@@ -21,7 +21,7 @@ from enum import Enum
 from gateway.delivery.slots import Slot, SlotKind
 from gateway.delivery.template_text import Span, UnreadableTemplate, end_of_object, items, member_slots, members
 from gateway.mlcommons.generations import ABILITIES
-from gateway.mlcommons.profile import AgentProfile, Connector, Model
+from gateway.mlcommons.profile import AgentProfile, Connector, Model, Tool
 from gateway.mlcommons.template import PREFIX, SUFFIX
 from gateway.providers.base import Provider
 
@@ -191,7 +191,11 @@ def with_upgrades(profile: AgentProfile, provider: Provider) -> AgentProfile:
         new = replace(old.connector, request_body=change.request_body, parameters=parameters)
         return replace(old, connector=new)
 
-    tools = tuple(replace(tool, model=model(tool.model) if tool.model else None) for tool in profile.tools)
+    def changed(tool: Tool) -> Tool:
+        agent = with_upgrades(tool.agent, provider) if tool.agent is not None else None
+        return replace(tool, model=model(tool.model) if tool.model else None, agent=agent)
+
+    tools = tuple(map(changed, profile.tools))
     return replace(profile, llm=model(profile.llm) if profile.llm else None, tools=tools)
 
 

@@ -105,7 +105,9 @@ def _llm_calls(
 ) -> Iterator[tuple[Model, dict[str, str] | None]]:
     behaviour = behaviour_of(profile)
     if isinstance(behaviour, Flow):
-        yield from behaviour.llm_calls(profile, params, env)
+        for step in behaviour.llm_steps(profile, params, env):
+            assert step.tool.model is not None
+            yield step.tool.model, step.values()
         return
     values = _or_none(profile, params, env)
     if profile.llm is not None:

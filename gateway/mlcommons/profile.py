@@ -41,6 +41,7 @@ _WITH_ANOTHER_LLM = frozenset({"AgentTool", "RAGTool"})
 class Tool:
     """A tool of an agent. model: the LLM of an MLModelTool, None for any other tool.
 
+    agent: the flow that an AgentTool of a flow runs; None if it is not read (`gateway.agents.documents`).
     config: static values that a caller's parameters can't override (docs/internals/facts.md, rule 5).
     """
 
@@ -49,6 +50,7 @@ class Tool:
     parameters: Parameters = field(default_factory=dict)
     config: Parameters = field(default_factory=dict)
     model: Model | None = None
+    agent: AgentProfile | None = None
 
     @property
     def key(self) -> str:
@@ -58,7 +60,13 @@ class Tool:
     @property
     def calls_unread_llm(self) -> bool:
         """True if it calls an LLM that no profile has, with a flow's parameters: another agent's, or a RAGTool's."""
-        return self.type in _WITH_ANOTHER_LLM
+        return self.type in _WITH_ANOTHER_LLM and self.agent is None
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The models that it calls: its own, or those of the agent it runs."""
+        own = (self.model,) if self.model is not None else ()
+        return own if self.agent is None else self.agent.models
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,5 +117,11 @@ class AgentProfile:
     @property
     def models(self) -> tuple[Model, ...]:
         """All models of this agent: its LLM, then those of its tools."""
-        found = (self.llm, *(tool.model for tool in self.tools))
-        return tuple(model for model in found if model is not None)
+        own = (self.llm,) if self.llm is not None else ()
+        return own + tuple(model for tool in self.tools for model in tool.models)
+
+    @property
+    def agent_ids(self) -> tuple[str, ...]:
+        """The ids of this agent, and of those that its tools run and that were read."""
+        run = (id_ for tool in self.tools if tool.agent is not None for id_ in tool.agent.agent_ids)
+        return (self.id, *run)

@@ -124,7 +124,10 @@ def tool_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValu
     behaviour = behaviour_of(profile)
     if not isinstance(behaviour, Flow):
         raise RenderFailure(f"an agent of type {profile.type} runs no tools in order")
-    return parse_payload(tool.model, behaviour.values_of(tool, profile, params, env), profile)
+    step = next((step for step in behaviour.llm_steps(profile, params, env) if step.tool is tool), None)
+    if step is None:
+        raise RenderFailure(f"the tool {tool.key} does not run")
+    return parse_payload(tool.model, step.values(), profile)
 
 
 def parse_payload(model: Model, values: Mapping[str, str], profile: AgentProfile) -> Any:

@@ -180,3 +180,41 @@ def test_any_damage_gives_a_profile_or_an_unresolved_agent(data: st.DataObject) 
         assert all(problem.place and problem.reason for problem in problems)
     else:
         assert all(isinstance(v, str) for m in profile.models for v in m.connector.parameters.values())
+
+
+def flow_that_runs(agent: str, type_: str = "flow") -> dict[str, Any]:
+    return {"type": type_, "tools": [{"type": "AgentTool", "parameters": {"agent_id": agent}}]}
+
+
+def test_the_flow_that_an_agent_tool_runs_is_read_with_its_llm() -> None:
+    docs = recorded("2.19.0")
+    id_ = agent_id(docs, "flow-a")
+    profile = read_profile(
+        "root", flow_that_runs(id_), docs["models"], docs["connectors"], (2, 19, 0), others=docs["agents"]
+    )
+    inner = profile_of("2.19.0", "flow-a")
+    (tool,) = profile.tools
+    assert tool.agent is not None
+    assert (tool.agent.id, tool.agent.tools, profile.models) == (id_, inner.tools, inner.models)
+    assert (profile.agent_ids, profile.provider) == (("root", id_), inner.provider)
+
+
+@pytest.mark.parametrize("agent", ["conv-b", "gone", "root"])
+def test_an_agent_of_another_type_or_that_can_not_be_read_is_left_out(agent: str) -> None:
+    docs = recorded("2.19.0")
+    agents = {"gone": {"type": "flow", "tools": [{"type": "MLModelTool", "parameters": {"model_id": "gone"}}]}}
+    agents |= {"root": flow_that_runs("root"), "conv-b": docs["agents"][agent_id(docs, "conv-b")]}
+    profile = read_profile("root", flow_that_runs(agent), docs["models"], {}, (2, 19, 0), others=agents)
+    (tool,) = profile.tools
+    assert profile.models == ()
+    assert tool.calls_unread_llm or (tool.agent is not None and tool.agent.tools[0].calls_unread_llm)
+
+
+def test_only_a_flow_passes_its_parameters_to_the_agent_that_a_tool_runs() -> None:
+    docs = recorded("2.19.0")
+    agent = {
+        **flow_that_runs(agent_id(docs, "flow-a"), "conversational"),
+        "llm": {"model_id": next(iter(docs["models"]))},
+    }
+    profile = read_profile("x", agent, docs["models"], docs["connectors"], (2, 19, 0), others=docs["agents"])
+    assert [tool.agent for tool in profile.tools] == [None]

@@ -434,3 +434,38 @@ class TestUnifiedApi:
         await self.read(build())
         paths = (f"{ML}agents/{self.AGENT}", f"{ML}models/9Orn_6EBmjUj_f3tOXGn", "/", self.SETTINGS)
         assert cluster.asked == Counter(paths)
+
+
+ROOT = "root"
+ROOT_DOCUMENT = {"name": "root", "type": "flow", "tools": [{"type": "AgentTool", "parameters": {"agent_id": OTHER}}]}
+
+
+async def test_the_agent_that_a_flow_runs_is_read_with_it_and_its_changes_are_seen(
+    build: Build, cluster: FakeCluster
+) -> None:
+    cluster.documents[f"{ML}agents/{ROOT}"] = ROOT_DOCUMENT
+    resolver = build()
+    profile = await resolver.profile(ROOT, ALICE)
+    assert (profile.agent_ids, len(profile.models)) == ((ROOT, OTHER), 1)
+    (model,) = profile.models
+    for kind, id_ in (("agents", OTHER), ("models", model.id), ("connectors", model.connector.id)):
+        resolver.invalidate(kind, id_)  # type: ignore[arg-type]
+        assert len(resolver) == 0
+        assert await resolver.profile(ROOT, ALICE) == profile
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_an_agent_that_the_caller_may_not_read_is_left_out(
+    build: Build, cluster: FakeCluster, status: int
+) -> None:
+    cluster.documents[f"{ML}agents/{ROOT}"] = ROOT_DOCUMENT
+    cluster.answers[f"{ML}agents/{OTHER}"] = (status, {"error": {"reason": "no"}, "status": status})
+    profile = await build().profile(ROOT, ALICE)
+    assert profile.tools[0].calls_unread_llm
+
+
+async def test_a_failure_to_read_it_is_one_to_read_the_agent(build: Build, cluster: FakeCluster) -> None:
+    cluster.documents[f"{ML}agents/{ROOT}"] = ROOT_DOCUMENT
+    cluster.answers[f"{ML}agents/{OTHER}"] = (503, {"error": "busy", "status": 503})
+    with pytest.raises(LookupUnavailable):
+        await build().profile(ROOT, ALICE)

@@ -31,7 +31,7 @@ def test_a_run_fills_the_table(tmp_path: Path) -> None:
     missing = {figure.key for figure in FIGURES if rows[figure.name] == "not measured"}
     assert missing - {"workers"} == {"nginx", "portkey", *(figure.key for figure in FIGURES if "Envoy" in figure.name)}
     workers = rows[next(figure.name for figure in FIGURES if figure.key == "workers")]
-    assert re.fullmatch(r"needs ≥ 4 cores for the throughput figure.*: \d\.\d\d×|\d\.\d\d×: .+|not measured", workers)
+    assert re.fullmatch(r"needs ≥ 4 cores for the throughput figure.*: \d+\.\d\d×|\d+\.\d\d×: .+|not measured", workers)
     assert re.fullmatch(r"1/\d+\.\d: .+", rows["GET 1 KB, CPU vs textbook aiohttp"])
 
 

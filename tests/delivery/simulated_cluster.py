@@ -99,10 +99,12 @@ class SimulatedCluster:
         """The agent as the gateway reads it, from the documents that GET shows."""
         resources, agent_id = self.core.resources, self.agents[name]
         shown = {"agents": resources.agent, "models": resources.model, "connectors": resources.connector}
-        read = run(read_agents([agent_id]), lambda batch: {id_: shown[batch.kind](id_) for id_ in batch.ids})
+        read = run(
+            read_agents([agent_id], follow=True), lambda batch: {id_: shown[batch.kind](id_) for id_ in batch.ids}
+        )
         document = read.agents[agent_id]
         return read_profile(
-            agent_id, document, read.models, read.connectors, self.numbers, self.rules, unified_api=False
+            agent_id, document, read.models, read.connectors, self.numbers, self.rules, False, read.others
         )
 
     def remembering(self, pairs: Pairs) -> str:

@@ -18,6 +18,7 @@ from gateway.unified.model import AgentInput, Text
 from tests.conftest import mostly_slow
 from tests.delivery.cases import CALL, CASES, IMAGE, VIDEO, Case, text, turn
 from tests.delivery.holdout import HoldoutCluster
+from tests.delivery.root_agents import RootCluster
 from tests.delivery.simulated_cluster import Sent, cluster_of
 from tests.delivery.unseen import UnseenCluster
 from tests.matrix import cells
@@ -98,6 +99,7 @@ def _arrived() -> Iterator[tuple[Oracle, str, Case, Sent]]:
     others = [
         (UnseenCluster("2.19.0"), ["flow-invoke_image_slot"]),
         (HoldoutCluster("2.19.0"), ["root-chat", "flow-mistral_messages"]),
+        (RootCluster("2.19.0"), ["root of chat"]),
         (HoldoutCluster("3.4.0"), ["one-ollama_native"]),
     ]
     for cluster, agents in (*clusters, *others):

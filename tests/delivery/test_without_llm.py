@@ -12,11 +12,14 @@ import pytest
 from gateway.delivery.plan import Plan
 from gateway.errors import UndeliverableContent
 from gateway.execute.rewrite import Policy, rewrite_input
+from gateway.mlcommons.agents.flow import unread_llm
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile, Tool
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CASES, IMAGE, text, turn
 from tests.delivery.holdout import HoldoutCluster
+from tests.delivery.root_agents import RootCluster
+from tests.oracle import Oracle, Outcome
 
 SEARCH = AgentProfile("a", "a", "flow", (3, 4, 0), Generation.FUNCTION_CALLING, tools=(Tool("ListIndexTool", "list"),))
 
@@ -54,21 +57,20 @@ def cluster(version: str) -> HoldoutCluster:
     return HoldoutCluster(version)
 
 
-@pytest.mark.parametrize(
-    ("version", "agent"), [("2.19.0", "root-flow"), ("2.19.0", "root-chat"), ("3.4.0", "root-flow")]
-)
-def test_an_agent_run_by_a_tool_gets_the_question_alone_and_keeps_its_prompt(version: str, agent: str) -> None:
-    sent = cluster(version).send(agent, {"input": [text("What is"), text("on the shelf?")]})
+@cache
+def roots(version: str) -> RootCluster:
+    return RootCluster(version)
+
+
+@pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
+def test_an_agent_that_is_not_read_gets_the_question_alone_and_keeps_its_prompt(version: str) -> None:
+    sent = roots(version).send("root of chat", {"input": [text("What is"), text("on the shelf?")]})
     assert sent.rewritten is not None
     plan = sent.rewritten.plan
     assert dict(plan.parameters) == {"question": "What is\non the shelf?"}
     assert ([notice.code for notice in plan.notices], plan.proved) == (["TEXT_JOINED", "LLM_NOT_READ"], False)
     assert sent.executed is not None
-    system, asked = json.loads(sent.executed.llm_bodies[0])["messages"]
-    assert "JSON" in system["content"]
-    assert asked["content"].startswith(
-        "Make a chart, e.g. {'mark': 'bar', \"x\": [1]}.\nFor What is\non the shelf? over"
-    )
+    assert "Asked: What is\\non the shelf?" in sent.executed.llm_bodies[0]
 
 
 @pytest.mark.parametrize(
@@ -82,17 +84,60 @@ def test_an_agent_run_by_a_tool_gets_the_question_alone_and_keeps_its_prompt(ver
         ("tool call and result", "TOOLS_NEED_UPGRADE"),
     ],
 )
-@pytest.mark.parametrize("agent", ["root-flow", "root-chat"])
-def test_what_the_question_can_not_carry_is_to_be_sent_to_the_agent_that_the_tool_runs(
-    agent: str, case: str, code: str
-) -> None:
-    made = cluster("2.19.0")
-    error = made.send(agent, CASES[case].body).error
+def test_what_the_question_can_not_carry_is_to_be_sent_to_the_agent_that_the_tool_runs(case: str, code: str) -> None:
+    made = roots("2.19.0")
+    error = made.send("root of chat", CASES[case].body).error
     assert error is not None
-    ran = made.agents["one-json_mode"]
+    ran = made.core.resources.agent(made.agents["root of chat"])["tools"][0]["parameters"]["agent_id"]
     advice = f"send this input to the agent {ran}, which the flow's tool AgentTool runs"
     assert {problem.code for problem in error.problems} >= {code}
     assert all(problem.help.startswith(advice) for problem in error.problems)
+
+
+@pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
+@pytest.mark.parametrize("case", ["several texts", "JSON object", "${parameters.question}", "hostile conversation"])
+def test_what_a_flow_behind_an_agent_tool_gets_is_proved(version: str, case: str) -> None:
+    made = roots(version)
+    sent = made.send("root", CASES[case].body)
+    assert sent.rewritten is not None, sent.error
+    assert sent.rewritten.plan.proved
+    assert Oracle(made).judge("root", {}, (), sent).outcome is Outcome.ARRIVED
+    assert sent.executed is not None
+    assert "the red one" in sent.executed.llm_bodies[0]
+
+
+def test_the_advised_upgrade_is_that_of_the_agent_that_calls_the_llm() -> None:
+    made = roots("2.19.0")
+    error = made.send("root", CASES["text, image"].body).error
+    assert error is not None
+    (problem,) = error.problems
+    assert problem.help.startswith(f"upgrade the agent with `mlc-gateway upgrade {made.agents['inner']}`")
+
+
+def test_a_flow_that_runs_a_flow_that_runs_an_agent_is_not_read() -> None:
+    made = roots("2.19.0")
+    error = made.send("root of root", CASES["text, image"].body).error
+    assert error is not None
+    advice = f"send this input to the agent {made.agents['root']}"
+    assert [problem.help[: len(advice)] for problem in error.problems] == [advice]
+
+
+def test_an_agent_that_the_request_names_is_not_read() -> None:
+    made = roots("2.19.0")
+    tool = made.profile("root").tools[0]
+    assert unread_llm(made.profile("root"), {"agent_id": "another"}) is tool
+    assert unread_llm(made.profile("root"), {"AgentTool.agent_id": "another"}) is tool
+    assert unread_llm(made.profile("root"), {"agent_id": made.agents["inner"]}) is None
+
+
+def test_from_30_on_what_follows_another_agent_is_not_rendered() -> None:
+    made = roots("3.4.0")
+    (tool,) = made.profile("root").tools
+    inner = made.profile("inner")
+    profile = replace(made.profile("root"), tools=(tool, *inner.tools))
+    assert unread_llm(profile, {}) is tool
+    assert unread_llm(made.profile("root"), {}) is None
+    assert unread_llm(replace(profile, generation=Generation.TEXT), {}) is None
 
 
 def test_a_flow_whose_tool_with_another_llm_is_not_selected_is_read() -> None:

@@ -1,10 +1,10 @@
-"""Flows: agents that run their tools in order. An MLModelTool among them calls an LLM."""
+"""Flows: agents that run their tools in order. An MLModelTool calls an LLM, an AgentTool runs another agent."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
 from gateway.mlcommons.agents.base import AgentBehaviour, Requirement
@@ -13,6 +13,21 @@ from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Model, Tool
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import escape_json
+
+
+class LlmStep(NamedTuple):
+    """A tool that calls an LLM, at its turn. profile: the flow that has it, which an AgentTool may run.
+
+    before: that flow's parameters then. The tool's own are not among them.
+    """
+
+    profile: AgentProfile
+    tool: Tool
+    before: Mapping[str, str]
+
+    def values(self) -> dict[str, str]:
+        """Return what the flow passes to the tool. Raises as `tool_values`."""
+        return tool_values(self.profile, self.tool, self.before)
 
 
 class Flow(AgentBehaviour):
@@ -30,8 +45,8 @@ class Flow(AgentBehaviour):
         """
         if unread_llm(profile, params) is not None:
             return None, None
-        tool = next((tool for tool in selected_tools(profile, params) if tool.model is not None), None)
-        return (tool.model if tool else None), tool
+        step = next(_llm_steps(profile, params, RuntimeValues()), None)
+        return (None, None) if step is None else (step.tool.model, step.tool)
 
     def lacks(self, profile: AgentProfile, params: Mapping[str, str]) -> tuple[Requirement, ...]:
         """Without a tool, a flow answers 400."""
@@ -39,37 +54,31 @@ class Flow(AgentBehaviour):
 
     def call_values(self, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> dict[str, str]:
         """Return the parameters of the first tool that calls an LLM."""
-        target = self.first_llm(profile, params)[1]
-        if target is None:
+        step = next(self.llm_steps(profile, params, env), None)
+        if step is None or unread_llm(profile, params) is not None:
             raise RenderFailure("no tool of this flow calls an LLM")
-        return self.values_of(target, profile, params, env)
+        return step.values()
 
-    def values_of(
-        self, target: Tool, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues
-    ) -> dict[str, str]:
-        """Return what the flow passes to the tool `target`, after the tools before it."""
-        values = dict(params)
-        if self.replays_history and env.history is not None:
-            values["chat_history"] = env.history
-        for tool in selected_tools(profile, params):
-            if tool is target:
-                break
-            values[f"{tool.key}.output"] = escape_json(env.tool_output)
-        return tool_values(profile, target, values)
-
-    def llm_calls(
-        self, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues
-    ) -> Iterator[tuple[Model, dict[str, str]]]:
-        """Yield the model and the parameters of every LLM call, in the order they are made."""
-        for tool in selected_tools(profile, params):
-            if tool.model is not None:
-                yield tool.model, self.values_of(tool, profile, params, env)
+    def llm_steps(self, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> Iterator[LlmStep]:
+        """Yield the tools that call an LLM, in the order they run; those of the agents that AgentTools run too."""
+        history = {"chat_history": env.history} if self.replays_history and env.history is not None else {}
+        return _llm_steps(profile, {**params, **history}, env)
 
 
 class ConversationalFlow(Flow):
     """`conversational_flow`: a flow with memory."""
 
     replays_history: ClassVar[bool] = True
+
+
+def _llm_steps(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> Iterator[LlmStep]:
+    values = dict(params)
+    for tool in selected_tools(profile, params):
+        if tool.model is not None:
+            yield LlmStep(profile, tool, dict(values))
+        elif tool.agent is not None:
+            yield from _llm_steps(tool.agent, tool_values(profile, tool, values), env)
+        values[f"{tool.key}.output"] = escape_json(env.tool_output)
 
 
 def selected_tools(profile: AgentProfile, params: Mapping[str, str]) -> list[Tool]:
@@ -94,12 +103,27 @@ def selected_tools(profile: AgentProfile, params: Mapping[str, str]) -> list[Too
 def unread_llm(profile: AgentProfile, params: Mapping[str, str]) -> Tool | None:
     """Return the first tool of a flow that calls an LLM which is not read; None if there is none.
 
+    An agent that an AgentTool runs counts as not read if the request names another one (`agent_id`), and from 3.0 on
+    before an LLM tool: its answer is inserted raw there, which is not rendered here.
+
     Raises:
-        RenderFailure: as for `selected_tools`.
+        RenderFailure: as for `selected_tools` and `tool_values`.
     """
     if AgentType.of(profile.type) not in FLOW_TYPES:
         return None
-    return next((tool for tool in selected_tools(profile, params) if tool.calls_unread_llm), None)
+    tools = selected_tools(profile, params)
+    inserts_raw = ABILITIES[profile.generation].raw_parameters
+    for at, tool in enumerate(tools, 1):
+        if tool.calls_unread_llm:
+            return tool
+        if tool.agent is None:
+            continue
+        passed = tool_values(profile, tool, params)
+        if passed["agent_id"] != tool.agent.id or unread_llm(tool.agent, passed) is not None:
+            return tool
+        if inserts_raw and any(later.models for later in tools[at:]):
+            return tool
+    return None
 
 
 def tool_values(profile: AgentProfile, tool: Tool, values: Mapping[str, str]) -> dict[str, str]:
