@@ -81,7 +81,7 @@ bench: $(STAMP) ## measure
 bench-compare: $(STAMP) ## this tree beside an older commit (ARGS="--against REV")
 	$(PY) -m bench.compare $(ARGS)
 
-bench-capture: $(STAMP) ## what recording exchanges costs (ARGS="--rounds 61")
+bench-capture: $(STAMP) ## what recording exchanges costs (ARGS="--rounds 80")
 	$(PY) -m bench.capture $(ARGS)
 
 soak: $(STAMP) ## ten minutes of all kinds of requests: right answers, level memory? (ARGS="--minutes 60 --tls")

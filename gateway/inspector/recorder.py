@@ -21,7 +21,7 @@ from gateway.inspector.writer import LARGE, RecordWriter, Waiting
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Scheme
-from gateway.proxy.capture import Captured, Passed
+from gateway.proxy.capture import Capturable
 
 GATHER = 0.1
 """Seconds in which exchanges are gathered, unless they are large: the thread wakes ten times a second."""
@@ -100,34 +100,20 @@ class Recorder:
 
     # On the event loop
 
-    def add(self, captured: Captured) -> None:
+    def add(self, exchange: Capturable, ended: float) -> None:
         """See `Capture`."""
-        size = captured.bodies.size if captured.bodies is not None else 0
-        queue = self._queue
-        waiting = self._taken - self._done + size
-        if len(queue) >= self.settings.queue or waiting > self.settings.queue_bytes:
+        captured = exchange.captured(ended)
+        size = 0 if isinstance(captured, tuple) or captured.bodies is None else captured.bodies.size
+        queue, waiting = self._queue, self._taken - self._done + size
+        if len(queue) >= self.settings.queue or (size and waiting > self.settings.queue_bytes):
             self._metrics.record_dropped("queue")
             return
         self._taken += size
-        queue.append((captured, size))
+        queue.append(captured if isinstance(captured, tuple) else (captured, size))
         if not self._awake:
             self._awake = True
             self._wake.set()
         if (waiting > self._large or len(queue) > self._many) and not self._gather.is_set():
-            self._gather.set()
-
-    def add_passed(self, passed: Passed) -> None:
-        """See `Capture`."""
-        queue = self._queue
-        waiting = len(queue)
-        if waiting >= self.settings.queue:
-            self._metrics.record_dropped("queue")
-            return
-        queue.append(passed)
-        if not self._awake:
-            self._awake = True
-            self._wake.set()
-        if waiting >= self._many and not self._gather.is_set():
             self._gather.set()
 
     # In the thread

@@ -202,7 +202,7 @@ class RecordMaker:
 
     def _response(self, captured: Captured, bodies: Bodies, found: Secrets) -> HttpMessage | None:
         copy = bodies.response
-        if copy is None or copy.head is None:
+        if copy is None:
             return self._response_line(captured, found)
         head = self._heads.response(copy.head, found)
         return HttpMessage(head.headers, self._bodies.copied(copy, not copy.decoded, head.codings, found))

@@ -24,7 +24,7 @@ class AnswerReport:
 
     def run(self, copy: ResponseCopy | None) -> None:
         """Report a response. copy: None if there was none."""
-        if copy is None or copy.head is None:
+        if copy is None:
             left = self._call(0, b"")
         elif copy.is_small:
             left = self._call(copy.head.status, copy.content())

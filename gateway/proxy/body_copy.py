@@ -43,32 +43,27 @@ class BodyCopy:
 
 
 class ResponseCopy(BodyCopy):
-    """A response as it came from the cluster. head: None until it arrives. decoded: it came without chunk lines."""
+    """A response as it came from the cluster: its head, and its body from the first piece on.
+
+    decoded: without chunk lines; True if it came with them removed.
+    """
 
     __slots__ = ("decoded", "head")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, head: ResponseHead, decoded: bool, piece: bytes, complete: bool) -> None:
         self.limit = limit  # not by `super()`: every run
-        self.pieces: list[bytes] = []
-        self.size = 0
-        self.complete = self.decoded = False
-        self.head: ResponseHead | None = None
-
-    def begin(self, head: ResponseHead, decoded: bool, piece: bytes, complete: bool) -> None:
-        """Begin with a response and the first piece of its body. A response that came before is dropped."""
         self.head = head
         self.decoded = decoded or not head.chunked
         size = self.size = len(piece)
-        self.pieces = [piece if size <= self.limit else piece[: self.limit]] if size and self.limit else []
+        self.pieces = [piece if size <= limit else piece[:limit]] if size and limit else []
         self.complete = complete
 
     @property
     def is_small(self) -> bool:
         """`content` takes so little time that other clients of the event loop can wait for it."""
-        head = self.head
-        if head is None or not self.is_whole:
+        if not self.is_whole:
             return True
-        return self.decoded and self.size <= SMALL_TEXT and not content_coding.response_codings(head)
+        return self.decoded and self.size <= SMALL_TEXT and not content_coding.response_codings(self.head)
 
     def body(self) -> bytes:
         """Return what is kept, without chunk lines and in its content coding. It may take long."""
@@ -76,7 +71,7 @@ class ResponseCopy(BodyCopy):
 
     def content(self) -> bytes:
         """Return the body without its content coding; b"" if it is not whole, or can't be decoded. It may take long."""
-        if self.head is None or not self.is_whole:
+        if not self.is_whole:
             return b""
         if self.is_small and len(self.pieces) == 1:
             return self.pieces[0]

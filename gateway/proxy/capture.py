@@ -113,6 +113,17 @@ class Captured(Struct, array_like=True, gc=False):
     trace: TraceContext | None = None
 
 
+class Capturable(Protocol):
+    """An exchange that is over."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of bodies that it keeps for the recorder, at least roughly."""
+
+    def captured(self, ended: float) -> Captured | Passed:
+        """Return what the recorder gets of the exchange. ended: when it ended."""
+
+
 class Capture(Protocol):
     """Takes exchanges that are over. passthrough: also those that passed unchanged; bodies: with their bodies.
 
@@ -125,11 +136,8 @@ class Capture(Protocol):
     traced_only: bool
     body_limit: int
 
-    def add(self, captured: Captured) -> None:
-        """Take an exchange, which belongs to the taker from now on. It never waits and never fails."""
-
-    def add_passed(self, passed: Passed) -> None:
-        """Take a request that passed. It never waits and never fails."""
+    def add(self, exchange: Capturable, ended: float) -> None:
+        """Take an exchange, which nobody changes any more. It never waits and never fails."""
 
 
 def capture_error(error: GatewayError) -> CapturedError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.http1.response_heads import ResponseHead
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Bodies, Captured, Passed
+from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.memory_read import MemoryRead
 from gateway.proxy.memory_search import MemorySearch
@@ -17,47 +17,48 @@ class _Copied(Exchange):
 
     def begin(self, piece: bytes, complete: bool) -> None:
         """See `Exchange`."""
-        self._begin_copies()
-        self._copies[0].add(piece, complete)
+        self._request_copy = BodyCopy(self._limit)
+        self._request_copy.add(piece, complete)
+        self._response_copy = None
         super().begin(piece, complete)
 
-    def _begin_copies(self) -> None:
+    @property
+    def _limit(self) -> int:
         capture = self._port.capture
-        limit = capture.body_limit if capture is not None else 0
-        self._copies = BodyCopy(limit), ResponseCopy(limit)
+        return capture.body_limit if capture is not None else 0
 
     def upload(self, piece: bytes, complete: bool) -> None:
         """See `Exchange`."""
-        if not self._copies[0].complete:  # what follows belongs to a tunnel
-            self._copies[0].add(piece, complete)
+        if not self._request_copy.complete:  # what follows belongs to a tunnel
+            self._request_copy.add(piece, complete)
         super().upload(piece, complete)
 
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
         is_tunnel = head.status == 101  # what follows does not belong to a body
         first, last = (b"", True) if is_tunnel else (piece, complete)
-        self._copies[1].begin(head, self.outbound.decode, first, last)
+        self._response_copy = ResponseCopy(self._limit, head, self.outbound.decode, first, last)
         super().on_head(head, piece, complete)
 
     def on_body(self, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
         if self.status != 101:
-            self._copies[1].add(piece, complete)
+            assert self._response_copy is not None
+            self._response_copy.add(piece, complete)
         super().on_body(piece, complete)
 
-    def passed(self, now: float) -> Passed | None:
-        """See `Exchange`."""
-        return None
+    @property
+    def held(self) -> int:  # type: ignore[override]
+        """See `Capturable`."""
+        copies = getattr(self, "_request_copy", None), getattr(self, "_response_copy", None)
+        return sum(copy.held for copy in copies if copy is not None)
 
-    def captured(self, now: float) -> Captured:
+    def captured(self, ended: float) -> Captured:
         """See `Exchange`."""
-        captured = super().captured(now)
-        if not hasattr(self, "_copies"):  # refused before `begin`: the first bytes of its body are not valid
-            self._begin_copies()
-        request, response = self._copies
-        chunk_lines = self.request.fields.chunked
-        captured.bodies = Bodies(request, chunk_lines, response=response if response.head is not None else None)
-        return captured
+        if not hasattr(self, "_request_copy"):  # refused before `begin`: the first bytes of its body are not valid
+            return self._captured(ended, Bodies(BodyCopy(self._limit), self.request.fields.chunked))
+        bodies = Bodies(self._request_copy, self.request.fields.chunked, response=self._response_copy)
+        return self._captured(ended, bodies)
 
 
 class CopiedExchange(_Copied):

@@ -112,14 +112,6 @@ class DataPort:
             self.log.finished(exchange)
             capture = self.capture
             if capture is not None and (exchange.is_recorded if exchange.reads_body else capture.passthrough):
-                self._record(exchange, capture)
+                capture.add(exchange, time.monotonic())
         except Exception:
             self.log.internal_error(exchange)
-
-    def _record(self, exchange: Exchange, capture: Capture) -> None:
-        now = time.monotonic()
-        passed = None if exchange.reads_body else exchange.passed(now)
-        if passed is not None:
-            capture.add_passed(passed)
-        else:
-            capture.add(exchange.captured(now))

@@ -46,13 +46,16 @@ class DecidedExchange(Exchange):
     """An exchange whose response goes back to the use case, if that has asked for it; see `gateway.ports.Forward`."""
 
     __slots__ = (
-        "_added", "_copy", "_forward", "_held", "_relayed", "_relays", "_retry", "_task",
+        "_added", "_copies_response", "_copy", "_forward", "_held", "_relayed", "_relays", "_retry",
+        "_task", "held",
     )  # fmt: skip
 
     def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
         Exchange.__init__(self, port, client, request, route)  # every request: before Python 3.12, `super()` is slow
         self._forward = _UNCHANGED
+        self._copies_response = False
         self._copy: ResponseCopy | None = None
+        self.held = 0
         self._relayed: list[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
         self._held: _HeldResponse | None = None
@@ -103,8 +106,8 @@ class DecidedExchange(Exchange):
 
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`. Send on a response, or hold it back until the use case has decided what to do with it."""
-        if self._copy is not None:
-            self._copy.begin(head, self.outbound.decode, piece, complete)
+        if self._copies_response:
+            self._copy = ResponseCopy(HELD_ANSWER, head, self.outbound.decode, piece, complete)
         if self._retry and head.status >= 400:
             self._held = _HeldResponse(head)
             self._hold(self._held, piece, complete)
@@ -123,6 +126,7 @@ class DecidedExchange(Exchange):
         """See `RequestOwner`."""
         if self._copy is not None:
             self._copy.add(piece, complete)
+            self.held += len(piece)
         if self._held is not None:
             self._hold(self._held, piece, complete)
         elif self._relays:

@@ -16,7 +16,7 @@ from gateway.http1.state import EXCHANGE, ExchangeEvent
 from gateway.ports import Answer
 from gateway.proxy import error_responses
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Capture, Captured, Passed, capture_error
+from gateway.proxy.capture import Bodies, Capture, Captured, Passed, capture_error
 from gateway.proxy.dispatch import Dispatcher
 from gateway.proxy.relay import Relay, RelayPort
 from gateway.proxy.routes import WRITES, Intent
@@ -52,13 +52,16 @@ class ExchangePort(RelayPort, Protocol):
 class Exchange(Relay):
     """A request that is passed through."""
 
-    __slots__ = ("_copies",)
+    __slots__ = ("_request_copy", "_response_copy")
 
     _port: ExchangePort
-    _copies: tuple[BodyCopy, ResponseCopy]
+    _request_copy: BodyCopy
+    _response_copy: ResponseCopy | None
     """Copies of both bodies; only `gateway.proxy.copied` makes them."""
     is_recorded = True
     """The recorder gets the exchange, if it reads the body."""
+    held: int = 0
+    """Bytes of bodies that it keeps for the recorder, but for the first piece of the response, which is small."""
     reads_body = False
     """The exchange needs the data of the request's body; otherwise the body is relayed with its chunk lines."""
 
@@ -152,11 +155,11 @@ class Exchange(Relay):
         finally:
             self._port.finished(self)
 
-    def passed(self, now: float) -> Passed | None:
-        """Return what the recorder gets of this exchange, which ends now; None if `captured` has more."""
-        if self.route.intent is not _PASSTHROUGH or self.error is not None or self._id:
-            return None
+    def captured(self, ended: float) -> Captured | Passed:
+        """See `Capturable`."""
         request, client = self.request, self.client
+        if self.route.intent is not _PASSTHROUGH or self.error is not None or self._id:
+            return self._captured(ended)
         return (
             request.fields,
             request.method,
@@ -166,13 +169,13 @@ class Exchange(Relay):
             client.peer,
             self.started,
             self.answered_at,
-            now,
+            ended,
             self.status,
             self.head,
         )
 
-    def captured(self, now: float) -> Captured:
-        """Return what the recorder gets of this exchange, which ends now. Without an id, the recorder makes one."""
+    def _captured(self, ended: float, bodies: Bodies | None = None) -> Captured:
+        """Return all that the recorder gets. Without an id, it makes one. bodies: None if they are not recorded."""
         request, answer, error = self.request, self.answer, self.error
         return Captured(
             self._id if answer is None and error is None else self.request_id,
@@ -184,10 +187,12 @@ class Exchange(Relay):
             self.client.number,
             self.client.peer,
             self.started,
-            now,
+            ended,
             self.status,
             self.answered_at,
             self.head,
             answer,
             None if error is None else capture_error(error),
+            bodies,
+            self.trace,
         )

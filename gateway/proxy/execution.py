@@ -17,7 +17,7 @@ from gateway.proxy import content_coding
 from gateway.proxy.body_copy import ResponseCopy
 from gateway.proxy.buffered_body import BufferedBody
 from gateway.proxy.capture import Bodies, Captured
-from gateway.proxy.decided import HELD_ANSWER, DecidedExchange
+from gateway.proxy.decided import DecidedExchange
 from gateway.proxy.exchange import ExchangePort
 from gateway.proxy.interfaces import Client
 from gateway.proxy.relay import SEND
@@ -118,6 +118,7 @@ class Execution(DecidedExchange):
         """Ask the use case; the body is complete."""
         self._read = None
         self._raw = raw
+        self.held = len(raw)
         self._read_at = self.arrived if self.ticket is None else time.monotonic()  # it may have waited
         try:
             forward = self._port.dispatcher.try_fast(self, raw)
@@ -200,12 +201,13 @@ class Execution(DecidedExchange):
         self._raw = raw
         if forward.finish is not None:
             self.outbound.decode = True
+        self._copy = None
         if self.is_recorded:
-            self._copy = ResponseCopy(HELD_ANSWER)
+            self._copies_response = True
             self._relayed = [] if forward.relay is not None else None
             self._sent_at = time.monotonic()
         elif forward.answered is not None:
-            self._copy = ResponseCopy(HELD_ANSWER)
+            self._copies_response = True
         self._state = SEND[self._state]
         self._port.upstream.send(self.outbound)
 
@@ -237,29 +239,24 @@ class Execution(DecidedExchange):
         """See `RequestOwner`: an agent's tools may have acted."""
         return False
 
-    def captured(self, now: float) -> Captured:
+    def captured(self, ended: float) -> Captured:
         """See `Exchange`: with the bodies."""
-        captured = super().captured(now)
         forward, steps, error = self._forward, self._steps, self.error
-        raw = self._raw or (self._read.value() if self._read is not None else b"")
-        copy = self._copy if self._copy is not None and self._copy.head is not None else None
-        delivery = forward.delivery if steps is None else forward.delivery or steps.delivery
-        captured.bodies = Bodies(
-            raw,
+        bodies = Bodies(
+            self._raw or (self._read.value() if self._read is not None else b""),
             False,
             self._sent_head,
             forward.body,
-            copy,
+            self._copy,
             self._relayed,
-            delivery,
+            forward.delivery if steps is None else forward.delivery or steps.delivery,
             forward.render,
             self._read_at,
             self._sent_at,
             steps,
             forward.guardrails or (error.guardrails if error is not None else ()),
         )
-        captured.trace = self.trace
-        return captured
+        return self._captured(ended, bodies)
 
 
 def decode_fields(fields: Fields) -> CIMultiDict[str]:

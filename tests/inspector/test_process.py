@@ -52,8 +52,7 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def response(head: ResponseHead = HEAD, *pieces: bytes, limit: int = 1000) -> ResponseCopy:
-    copy = ResponseCopy(limit)
-    copy.begin(head, False, b"", False)
+    copy = ResponseCopy(limit, head, False, b"", False)
     for piece in pieces or (b"{}",):
         copy.add(piece, piece is (pieces or (b"{}",))[-1])
     return copy
@@ -151,7 +150,7 @@ def test_the_same_record_is_made_of_what_arrives(transfer: Transfer, name: str) 
     sent = EXCHANGES[name]
     size = sent.bodies.size if sent.bodies is not None else 0
     for _ in range(2):
-        transfer.gathering.add(copy_of(sent), size)
+        transfer.gathering.add([copy_of(sent)])
         [(arrived, arrived_size)] = transfer.send()
         assert arrived_size == size
         expected = record_of(sent)
@@ -163,7 +162,7 @@ def test_the_same_record_is_made_of_what_arrives(transfer: Transfer, name: str) 
 
 
 def test_what_is_sent_of_the_clients_body_is_copied_once(transfer: Transfer) -> None:
-    transfer.gathering.add(copy_of(EXCHANGES["image"]), 2 * len(IMAGE))
+    transfer.gathering.add([copy_of(EXCHANGES["image"])])
     batch = READ_BATCH(transfer.gathering.finish())
     assert len(IMAGE) < sum(batch.tables) < 1.1 * len(IMAGE)
 
@@ -171,18 +170,16 @@ def test_what_is_sent_of_the_clients_body_is_copied_once(transfer: Transfer) -> 
 def test_a_part_whose_beginning_is_in_the_body_before_it_is_copied(transfer: Transfer) -> None:
     body = b"A" * 40_000 + b"B" * 40_000
     sent = captured(Bodies(body, sent_head=b"a: b\r\n\r\n", sent=[memoryview(body)[1000:60_000]]))
-    transfer.gathering.add(sent, 60_000)
+    transfer.gathering.add([sent])
     [(arrived, _)] = transfer.send()
     assert b"".join(arrived.bodies.sent) == body[1000:60_000]
 
 
 def test_all_exchanges_arrive_in_their_order(transfer: Transfer) -> None:
     order = [0, 0, 1, 0, 1, 1, 0] * 100
-    for number, is_run in enumerate(order):
-        if is_run:
-            transfer.gathering.add(numbered_run(number), 500)
-        else:
-            transfer.gathering.add_passed(passed(number))
+    exchanges = [numbered_run(number) if is_run else passed(number) for number, is_run in enumerate(order)]
+    for start in range(0, len(order), 32):
+        transfer.gathering.add(exchanges[start : start + 32])
     arrived = transfer.send()
     assert [int(item[0].id if len(item) == 2 else item[2][1:]) for item in arrived] == list(range(len(order)))
     lines = [item for item in arrived if len(item) != 2]
@@ -200,7 +197,7 @@ def test_deliveries_stay_the_same_objects(transfer: Transfer) -> None:
     same = Delivery("name")
     found = []
     for delivery in (DELIVERY, same, DELIVERY, Delivery("name")):
-        transfer.gathering.add(captured(Bodies(b"{}", delivery=delivery)), 2)
+        transfer.gathering.add([captured(Bodies(b"{}", delivery=delivery))])
         [(arrived, _)] = transfer.send()
         found.append(arrived.bodies.delivery)
     assert found[0] is found[2]
@@ -208,19 +205,18 @@ def test_deliveries_stay_the_same_objects(transfer: Transfer) -> None:
     assert found[1] is not found[3]
 
 
-def test_exchanges_that_have_no_form_as_bytes_can_be_dropped(transfer: Transfer) -> None:
-    transfer.gathering.add(numbered_run(1), 40_000)
-    transfer.gathering.add_passed(passed(2))
+def test_exchanges_that_have_no_form_as_bytes_are_not_added(transfer: Transfer) -> None:
     unknown: Any = object()
+    transfer.gathering.add([numbered_run(1)])
     with pytest.raises(TypeError):
-        transfer.gathering.add(captured(trace=unknown), 40_000)
-    assert transfer.gathering.drop_waiting() == 1
-    transfer.gathering.add(numbered_run(3), 500)
+        transfer.gathering.add([passed(2), captured(trace=unknown)])
+    assert transfer.gathering.count == 2
+    transfer.gathering.add([numbered_run(3)])
     assert [item[0].id if len(item) == 2 else item[2] for item in transfer.send()] == ["1", b"/2", "3"]
 
 
 def test_what_has_no_form_as_bytes_renders_nothing(transfer: Transfer) -> None:
-    transfer.gathering.add(captured(Bodies(b"{}", delivery=DELIVERY, render=lambda body: "call")), 2)
+    transfer.gathering.add([captured(Bodies(b"{}", delivery=DELIVERY, render=lambda body: "call"))])
     [(arrived, _)] = transfer.send()
     assert arrived.bodies.render is None
 

@@ -19,7 +19,16 @@ from tests.inspector.sinks import MemorySink
 from tests.wire import PATIENCE
 
 _FIELDS = RequestReader(HeadLimits()).read(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").fields
-PASSED: Passed = (_FIELDS, b"GET", b"/", 1, 1, "127.0.0.1", 1.0, 2.0, 3.0, 200, None)
+_PASSED: Passed = (_FIELDS, b"GET", b"/", 1, 1, "127.0.0.1", 1.0, 2.0, 3.0, 200, None)
+
+
+class PassedExchange:
+    held = 0
+
+    def captured(self, ended: float) -> Passed:
+        return _PASSED
+
+
 FULL = "memory: {0}; memory: the disk is full"
 
 
@@ -35,7 +44,7 @@ async def record(recorder: Recorder, then: Callable[[], object] = lambda: None) 
     """Return the reasons that are logged from the start to the stop."""
     with capture_logs() as logs:
         await recorder.start()
-        recorder.add_passed(PASSED)
+        recorder.add(PassedExchange(), 3.0)
         then()
         await recorder.stop(PATIENCE)
     return [line["reason"] for line in logs if line["event"] == "records dropped"]
@@ -51,7 +60,7 @@ async def test_what_is_dropped_is_logged_while_the_queue_is_never_empty(monkeypa
 
     def fail_and_go_on() -> None:
         if not logged.is_set():
-            recorder.add_passed(PASSED)  # the next one is there before this one is done
+            recorder.add(PassedExchange(), 3.0)  # the next one is there before this one is done
         fail()
 
     monkeypatch.setattr(Recorder, "_log_faults", note)
@@ -78,9 +87,9 @@ async def test_what_a_stalled_store_did_not_take_is_logged() -> None:
     recorder = recorder_to(MemorySink(stall))
     with capture_logs() as logs:
         await recorder.start()
-        recorder.add_passed(PASSED)
+        recorder.add(PassedExchange(), 3.0)
         assert reached.wait(PATIENCE)
-        recorder.add_passed(PASSED)
+        recorder.add(PassedExchange(), 3.0)
         await recorder.stop(0.0)
     go_on.set()
     assert [line["reason"] for line in logs] == ["stopped: 1"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gateway.ports import Answer, Forward
-from gateway.proxy import answer_report, execution
+from gateway.proxy import answer_report, decided
 from tests.conftest import StartGateway
 from tests.proxy.test_finish import COMPRESSED, REQUEST, STREAM, chunked, response
 from tests.proxy.use_case import UseCase
@@ -71,7 +71,7 @@ async def test_the_response_is_shown_and_sent_unchanged(
 async def test_a_response_over_the_limit_is_not_kept(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "HELD_ANSWER", 100_000)
+    monkeypatch.setattr(decided, "HELD_ANSWER", 100_000)
     listener = Listener()
     async with RecordingUpstream([response(LARGE)]) as upstream:
         gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], answered=listener.answered)))
@@ -83,7 +83,7 @@ async def test_a_response_over_the_limit_is_not_kept(
 async def test_a_content_over_the_limit_is_not_shown(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "HELD_ANSWER", 100_000)
+    monkeypatch.setattr(decided, "HELD_ANSWER", 100_000)
     listener = Listener()
     body = gzip.compress(LARGE)
     async with RecordingUpstream([response(body, b"Content-Encoding: gzip")]) as upstream:

@@ -13,6 +13,7 @@ from aiohttp import ClientSession, ClientTimeout
 
 from gateway.admin.listener import AdminListener
 from gateway.app import Gateway, build
+from gateway.inspector.process.gathering import Gathering
 from gateway.inspector.process.recorder import ProcessRecorder
 from gateway.observe.logs import configure
 from gateway.ports import Forward
@@ -51,10 +52,10 @@ REQUESTS = {
 }
 FAULTS: list[tuple[type, str]] = [
     (RequestLog, "response_began"), (RequestLog, "finished"), (RequestLog, "failed"), (RequestLog, "rewrote"),
-    (ProcessRecorder, "add"), (ProcessRecorder, "add_passed"), (AnswerReport, "run"),
+    (ProcessRecorder, "add"), (Gathering, "add"), (AnswerReport, "run"),
     (Admission, "enter"), (DataPort, "admit"), (DataPort, "exchange"), (Router, "exchange"),
     (Exchange, "start"), (Exchange, "on_connection"), (Exchange, "on_head"), (Exchange, "on_body"),
-    (Exchange, "parts"), (Exchange, "captured"), (Exchange, "passed"), (Exchange, "reply"),
+    (Exchange, "parts"), (Exchange, "captured"), (Exchange, "_captured"), (Exchange, "reply"),
     (Exchange, "_invalidate"), (Execution, "captured"), (Execution, "parts"), (MemoryRead, "_hold"),
     (RequestReceiver, "_feed"), (Upstream, "_acquire"), (Upstream, "_prepare"), (NodeSet, "pick"),
     (Pool, "take"), (Pool, "try_upload"), (Connection, "_wait_for_head"), (ResponseReceiver, "_read_head"),

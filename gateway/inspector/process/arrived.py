@@ -142,11 +142,10 @@ class _Batch:
         return _fill(BodyCopy(limit), self._pieces(pieces), size, complete)
 
     def _response(
-        self, pieces: list[Piece], size: int, complete: bool, limit: int, head: int | None, decoded: bool
+        self, pieces: list[Piece], size: int, complete: bool, limit: int, head: int, decoded: bool
     ) -> ResponseCopy:
-        copy = _fill(ResponseCopy(limit), self._pieces(pieces), size, complete)
-        copy.head, copy.decoded = None if head is None else self._heads[head], decoded
-        return copy
+        copy = ResponseCopy(limit, self._heads[head], decoded, b"", complete)
+        return _fill(copy, self._pieces(pieces), size, complete)
 
     def _pieces(self, pieces: Sequence[Piece]) -> list[bytes]:
         return [self._piece(piece) for piece in pieces]

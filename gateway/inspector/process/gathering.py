@@ -8,20 +8,14 @@ from typing import Any
 
 import msgspec
 
-from gateway.http1.request_heads import Fields
-from gateway.http1.response_heads import ResponseHead
 from gateway.inspector.process.messages import ENCODER, Batch, Plan, Span
 from gateway.inspector.process.shared_memory import SharedMemory
 from gateway.inspector.stores.encoding import replace_surrogates
 from gateway.observe.record import Delivery
 from gateway.ports import Steps
 from gateway.proxy.body_copy import BodyCopy
-from gateway.proxy.capture import Captured, Data, FieldLines, Passed
+from gateway.proxy.capture import Captured, Data, Passed
 
-_CHUNK = 32_768
-"""Bytes of exchanges that are copied to the memory at a time: few enough for the processor's caches."""
-_HEADS = 512
-"""Bytes of an exchange without its bodies, roughly."""
 _LARGE = 16_384
 """Bytes from which a piece of a body is copied to the memory at once."""
 _BEGINNING = 64
@@ -47,10 +41,23 @@ class Numbers:
         return known[1]
 
 
+class _Indexes(dict[Any, Any]):
+    """Indexes in a table, which grows with each object that it did not have. things: the table."""
+
+    def __init__(self) -> None:
+        super().__init__({None: None})
+        self.things: list[Any] = []
+
+    def __missing__(self, thing: object) -> int:
+        index = self[thing] = len(self.things)
+        self.things.append(thing)
+        return index
+
+
 class Gathering:
     """Exchanges in one of two memories. index: which one. numbers: those of the other gathering too.
 
-    count, size: of the exchanges, and bytes of their bodies.
+    count: of the exchanges.
     """
 
     def __init__(self, index: int, memory: SharedMemory, numbers: Numbers) -> None:
@@ -63,56 +70,43 @@ class Gathering:
 
     def clear(self) -> None:
         """Forget all exchanges."""
-        self.count = self.size = 0
-        self._position = 0
-        self._runs = 0
-        """Exchanges that are no lines."""
-        self._waiting: list[Captured] = []
-        """Those that are not in the memory yet."""
-        self._waiting_size = 0
+        self.count = self._runs = self._position = 0
         self._chunks: list[Span] = []
-        self._fields: dict[FieldLines, int] = {}
-        self._heads: dict[ResponseHead, int] = {}
+        self._fields = _Indexes()
+        self._heads = _Indexes()
         self._numbers_here = {id(None): 0}
         """Numbers of deliveries and renders of these exchanges, by `id`. They are kept, so no other object has it."""
         self._kept: list[object] = []
         self._deliveries: list[tuple[int, Delivery | None]] = []
         self._renders: list[tuple[int, bytes]] = []
         self._places: list[Span] = []
-        self._lines: list[tuple[int, Passed]] = []
+        self._lines: list[tuple[int, tuple[Any, ...]]] = []
 
-    def add_passed(self, passed: Passed) -> None:
-        """Add a request that passed unchanged."""
-        self._lines.append((self._runs, passed))
-        self.count += 1
+    @property
+    def size(self) -> int:
+        """Bytes of the memory that are used."""
+        return self._position
 
-    def add(self, captured: Captured, size: int) -> None:
-        """Add an exchange, which belongs to the gathering from now on. size: bytes of its bodies, as `Bodies.size`.
+    def add(self, exchanges: Iterable[Captured | Passed]) -> None:
+        """Add exchanges, which belong to the gathering from now on. It takes least time for some dozens.
 
         Raises:
-            OSError: there is no more memory. TypeError, OverflowError: one that waits has no form as bytes.
+            OSError: there is no more memory. TypeError, OverflowError: one has no form as bytes. Only those that passed
+                unchanged are added.
         """
-        self._waiting.append(captured)
-        self._runs += 1
-        self.count += 1
-        self.size += size
-        self._waiting_size += size + _HEADS
-        if self._waiting_size >= _CHUNK:
-            self._end_chunk()
-
-    def drop_waiting(self) -> int:
-        """Forget the exchanges that are not in the memory yet. Return how many they are."""
-        dropped = len(self._waiting)
-        self._runs -= dropped
-        self.count -= dropped
-        self._waiting, self._waiting_size = [], 0
-        return dropped
-
-    def _end_chunk(self) -> None:
-        """Copy the exchanges that wait to the memory."""
-        shared = [*map(self._replace_shared, self._waiting)]
-        self._chunks.append(self._write((self._waiting, shared)))
-        self._waiting, self._waiting_size = [], 0
+        runs: list[Captured] = []
+        for exchange in exchanges:
+            if isinstance(exchange, tuple):
+                fields, *values, head = exchange
+                self._lines.append((self._runs + len(runs), (self._fields[fields], *values, self._heads[head])))
+                self.count += 1
+            else:
+                runs.append(exchange)
+        if runs:
+            shared = [*map(self._replace_shared, runs)]
+            self._chunks.append(self._write((runs, shared)))
+            self._runs += len(runs)
+            self.count += len(runs)
 
     def _write(self, values: object) -> Span:
         try:
@@ -130,10 +124,6 @@ class Gathering:
     def _encode_object(self, thing: Any) -> object:
         """Return the form of an object that MessagePack does not know."""
         kind = type(thing)
-        if kind is Fields:
-            return self._index_of(self._fields, thing)
-        if kind is ResponseHead:
-            return self._index_of(self._heads, thing)
         if kind is Steps:
             return thing.taken
         if kind is BodyCopy:
@@ -142,40 +132,24 @@ class Gathering:
             return [(str(name), str(value)) for name, value in thing.items()]  # a multidict's names are not plain `str`
         raise TypeError(f"{kind.__qualname__} has no form as bytes")
 
-    @staticmethod
-    def _index_of(indexes: dict[Any, int], thing: object) -> int:
-        index = indexes.get(thing)
-        if index is None:
-            index = indexes[thing] = len(indexes)
-        return index
-
     def _replace_shared(self, captured: Any) -> tuple[int, int]:
         """Put indexes and places in place of what other exchanges have too, and of large pieces of bodies.
 
-        Return the numbers of the delivery and of the render. Values that are no index yet are left to `_encode_object`.
+        Return the numbers of the delivery and of the render.
         """
-        heads = self._heads
-        captured.fields = self._fields.get(captured.fields, captured.fields)
-        captured.head = heads.get(captured.head, captured.head)
+        captured.fields = self._fields[captured.fields]
+        captured.head = self._heads[captured.head]
         bodies = captured.bodies
         if bodies is None:
             return 0, 0
-        copy = bodies.response
+        copy, request, sent = bodies.response, bodies.request, bodies.sent
         if copy is not None:
             pieces = copy.pieces if copy.size < _LARGE else self._pieces(copy.pieces)
-            bodies.response = (
-                pieces,
-                copy.size,
-                copy.complete,
-                copy.limit,
-                heads.get(copy.head, copy.head),
-                copy.decoded,
-            )
-        request, sent = bodies.request, bodies.sent
+            bodies.response = pieces, copy.size, copy.complete, copy.limit, self._heads[copy.head], copy.decoded
         is_large = isinstance(request, bytes) and len(request) >= _LARGE
         if is_large:
             bodies.request = self._piece(request)
-        if sent is not None and (is_large or len(sent) > 1 or (sent and len(sent[0]) >= _LARGE)):
+        if sent and (is_large or len(sent) > 1 or len(sent[0]) >= _LARGE):
             bodies.sent = self._sent(sent, request if is_large else b"")
         delivery, render = bodies.delivery, bodies.render
         bodies.delivery = bodies.render = None
@@ -238,12 +212,10 @@ class Gathering:
         return found
 
     def finish(self) -> bytes:
-        """Return the message that announces the exchanges, which are all in the memory now. Errors as `add`."""
-        if self._waiting:
-            self._end_chunk()
+        """Return the message that announces the exchanges. Errors as `add`."""
         lines = self._write(self._lines)
-        fields = [(list(field.lines), field.length) for field in self._fields]
-        heads = [head.raw for head in self._heads]
+        fields = [(list(field.lines), field.length) for field in self._fields.things]
+        heads = [head.raw for head in self._heads.things]
         tables = self._write((fields, heads, self._deliveries, self._renders, self._places))
         return ENCODER.encode(Batch(self._index, self._memory.size, self._chunks, lines, tables))
 

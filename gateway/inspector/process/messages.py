@@ -71,7 +71,7 @@ Piece = bytes | int
 ItemCopy = tuple[list[Piece], int, bool, int]
 """`gateway.proxy.body_copy.BodyCopy`: pieces, size, complete, limit."""
 
-ItemResponse = tuple[list[Piece], int, bool, int, int | None, bool]
+ItemResponse = tuple[list[Piece], int, bool, int, int, bool]
 """`gateway.proxy.body_copy.ResponseCopy`: as `ItemCopy`, the index of the head, decoded."""
 
 

@@ -30,12 +30,16 @@ from gateway.inspector.writer import LARGE
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Scheme
-from gateway.proxy.capture import Captured, Passed
+from gateway.proxy.capture import Capturable, Captured, Passed
 
 _FIRST, _LONGEST_PAUSE = 0.2, 30.0
 """Seconds before the process is started again: the first time, and at most. The pause doubles each time."""
 _STEADY = 10.0
 """Seconds after which the pause starts over."""
+_AT_ONCE = 32
+"""Exchanges that are gathered at a time: their code and tables then are in the processor's caches for all but one."""
+_LARGE = 32_768
+"""Bytes of an exchange's bodies from which it is gathered at once."""
 
 
 class ProcessRecorder:
@@ -72,11 +76,17 @@ class ProcessRecorder:
         self._drops = DropLog(log, metrics, clock)
         self._faults: dict[str, str] = {}
         self._many, self._large = min(MANY, recorded.queue // 2), min(LARGE, recorded.queue_bytes // 2)
+        self._at_once = min(_AT_ONCE, self._many)
+        self._ended: list[tuple[Capturable, float]] = []
+        """Exchanges that are not gathered yet, and when they ended."""
         self._sent_count = self._sent_size = 0
         self.done = 0
         """Exchanges that the process has recorded or dropped."""
-        self._awake = False
-        self._wake, self._full, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        """Calls `_announce`, if anything waits to be announced."""
+        self._stopping = asyncio.Event()
+        self._empty = asyncio.Event()
+        """Set when the recorder is stopped and nothing waits any more."""
         self._task: asyncio.Task[None] | None = None
         self._process: RecorderProcess | None = None
 
@@ -87,8 +97,8 @@ class ProcessRecorder:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """Number of exchanges that the process is at, and that are gathered."""
-        return self._sent_count, self._gathering.count
+        """Number of exchanges that the process is at, and that are to be announced."""
+        return self._sent_count, self._gathering.count + len(self._ended)
 
     async def start(self) -> None:
         """Start the process, and wait until it has opened the sinks.
@@ -96,6 +106,7 @@ class ProcessRecorder:
         Raises:
             StoreError: a sink can't be opened. OSError, ProcessEnded: the process can't be started.
         """
+        self._loop = asyncio.get_running_loop()
         self._memories = [SharedMemory.create() for _ in range(2)]
         numbers = Numbers()
         self._gathering, self._announced = (Gathering(at, self._memories[at], numbers) for at in range(2))
@@ -108,21 +119,24 @@ class ProcessRecorder:
 
     async def stop(self, seconds: float) -> None:
         """Record what waits, and close the sinks. What is not recorded after `seconds` is dropped."""
-        task, self._task = self._task, None
+        task = self._task
         if task is None:
             return
-        for event in (self._stopping, self._wake, self._full):
-            event.set()
+        self._stopping.set()
+        self._announce()
         await asyncio.wait({task}, timeout=seconds)
+        self._task = None
         task.cancel()
         await asyncio.wait({task})
-        dropped = self._sent_count + self._gathering.count
+        dropped = sum(self.waiting)
         if dropped:
             self._metrics.record_dropped("stopped", dropped)
         self._drops.write(self._faults, now=True)
         await self._close()
 
     async def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._process is not None:
             await self._process.kill()
             self._process = None
@@ -131,54 +145,99 @@ class ProcessRecorder:
 
     # On the path of requests
 
-    def add(self, captured: Captured) -> None:
+    def add(self, exchange: Capturable, ended: float) -> None:
         """See `Capture`."""
-        size = captured.bodies.size if captured.bodies is not None else 0
-        gathering = self._gathering
-        count, waiting = gathering.count + self._sent_count, gathering.size + self._sent_size + size
-        if count >= self.settings.queue or waiting > self.settings.queue_bytes or self._task is None:
-            self._metrics.record_dropped("queue" if self._task is not None else "stopped")
+        if self._task is None:
+            self._metrics.record_dropped("stopped")
+            return
+        waiting = self._ended
+        waiting.append((exchange, ended))
+        if len(waiting) >= self._at_once or exchange.held >= _LARGE:
+            self._gather()
+            if self._gathering.size > self._large or self._gathering.count > self._many:
+                self._announce()
+                return
+        if self._timer is None:
+            self._timer = self._loop.call_later(GATHER, self._announce)
+
+    def _gather(self) -> None:
+        """Copy the exchanges that have ended to the memory, as far as there is room for them."""
+        waiting, self._ended = self._ended, []
+        settings, gathering = self.settings, self._gathering
+        room, room_for_bytes = settings.queue - self._sent_count, settings.queue_bytes - self._sent_size
+        gathered: list[Captured | Passed] = []
+        for exchange, ended in waiting:
+            if gathering.count + len(gathered) >= room or gathering.size + exchange.held > room_for_bytes:
+                self._metrics.record_dropped("queue")
+                continue
+            try:
+                gathered.append(exchange.captured(ended))
+            except Exception:
+                self._log.exception("internal error")
+                self._metrics.record_dropped("fault")
+        count = gathering.count + len(gathered)
+        try:
+            gathering.add(gathered)
+        except Exception:
+            self._log.exception("internal error")
+            self._metrics.record_dropped("fault", count - gathering.count)
+
+    def _announce(self) -> None:
+        """Let the process record what is gathered, and gather in the other memory meanwhile.
+
+        If the process is busy, this is done when it has reported.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        process = self._process
+        if self._sent_count or process is None or self._empty.is_set():
+            return
+        self._gather()
+        announced = self._gathering
+        if not announced.count:
+            if self._stopping.is_set():
+                self._empty.set()
+            for memory in self._memories:
+                memory.shrink()
+            return
+        self._gathering, self._announced = self._announced, announced
+        self._sent_count, self._sent_size = announced.count, announced.size
+        try:
+            message = announced.finish()
+        except Exception:
+            self._log.exception("internal error")
+            self._forget("fault")
             return
         try:
-            gathering.add(captured, size)
-        except Exception:
-            self._log.exception("internal error", request_id=captured.id)
-            self._metrics.record_dropped("fault", gathering.drop_waiting())
-            return
-        if not self._awake:
-            self._awake = True
-            self._wake.set()
-        if gathering.size > self._large or gathering.count > self._many:
-            self._full.set()
+            process.send(message)
+        except OSError as error:
+            process.fail(error)
 
-    def add_passed(self, passed: Passed) -> None:
-        """See `Capture`."""
-        gathering = self._gathering
-        if gathering.count + self._sent_count >= self.settings.queue or self._task is None:
-            self._metrics.record_dropped("queue" if self._task is not None else "stopped")
-            return
-        gathering.add_passed(passed)
-        if not self._awake:
-            self._awake = True
-            self._wake.set()
-        if gathering.count > self._many:
-            self._full.set()
+    def _recorded(self, report: Report) -> None:
+        """Note that the process is done with what was announced."""
+        self._note(report)
+        self.done += self._sent_count
+        self._forget()
+        if self._timer is None or self._stopping.is_set():
+            self._announce()
 
     # In the background
 
     async def _run(self) -> None:
-        """Announce exchanges until the recorder is stopped; start the process again when it ends."""
+        """Keep the process running until the recorder is stopped and the sinks are closed."""
         pause = _FIRST
         while True:
             began = time.monotonic()
             try:
                 if self._process is None:
                     self._process = await self._start_process()
-                await self._announce_all(self._process)
+                self._announce()
+                await self._work(self._process)
                 return
             except Exception as error:  # of any class: nothing would be recorded any more
                 pause = _FIRST if time.monotonic() - began > _STEADY else pause
-                await self._ended(error, pause)
+                await self._process_ended(error, pause)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()
@@ -186,40 +245,14 @@ class ProcessRecorder:
                 return
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _announce_all(self, process: RecorderProcess) -> None:
-        """Announce what is gathered, again and again. Return when the recorder is stopped and the sinks are closed."""
-        while True:
-            if not self._gathering.count:
-                if self._stopping.is_set():
-                    break
-                self._awake = False
-                for memory in self._memories:
-                    memory.shrink()
-                await self._wake.wait()
-                self._wake.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GATHER):
-                    await self._full.wait()
-            if not self._stopping.is_set():
-                self._full.clear()
-            if self._gathering.count:
-                await self._announce(process)
-        self._note(await process.close())
+    async def _work(self, process: RecorderProcess) -> None:
+        """Wait until the recorder is stopped and all is recorded; close the sinks.
 
-    async def _announce(self, process: RecorderProcess) -> None:
-        """Let the process record what is gathered, and gather in the other memory meanwhile."""
-        self._gathering, self._announced = self._announced, self._gathering
-        announced = self._announced
-        self._sent_count, self._sent_size = announced.count, announced.size
-        try:
-            message = announced.finish()
-        except Exception:
-            self._log.exception("internal error")
-            self._forget("fault")
-        else:
-            self._note(await process.ask(message))
-            self.done += self._sent_count
-            self._forget()
+        Raises:
+            ProcessEnded, OSError: the process has ended.
+        """
+        await process.wait_for(asyncio.ensure_future(self._empty.wait()))
+        self._note(await process.close())
 
     def _forget(self, reason: str = "") -> None:
         """Empty the memory that was announced. reason: why what was in it is not recorded; "" if it is."""
@@ -235,7 +268,7 @@ class ProcessRecorder:
         if self._drops.write(self._faults):
             self._faults = {}
 
-    async def _ended(self, error: Exception, pause: float) -> None:
+    async def _process_ended(self, error: Exception, pause: float) -> None:
         """Clean up after the process, and count the exchanges that it had."""
         process, self._process = self._process, None
         status = await process.kill() if process is not None else None
@@ -249,7 +282,8 @@ class ProcessRecorder:
         Raises:
             StoreError: a sink can't be opened. OSError, ProcessEnded: the process can't be started.
         """
-        process = await RecorderProcess.start([memory.descriptor for memory in self._memories])
+        descriptors = [memory.descriptor for memory in self._memories]
+        process = await RecorderProcess.start(descriptors, self._recorded)
         try:
             message = self._announced.finish_plan(self._plan)
             report = await process.ask(message)

@@ -7,7 +7,7 @@ import socket
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gateway.inspector.process.messages import LONGEST, READ_REPORT, Report
 from gateway.subprocesses import module_command
@@ -20,14 +20,25 @@ class ProcessEnded(Exception):
 
 
 class RecorderProcess:
-    """A process that records, and the socket to it."""
+    """A process that records, and the socket to it.
 
-    def __init__(self, process: subprocess.Popen[bytes], channel: socket.socket) -> None:
+    report: called with each report that nobody waits for in `ask` or `close`.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], channel: socket.socket, report: Callable[[Report], None]
+    ) -> None:
         self._process = process
         self._channel = channel
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._asked: asyncio.Future[Report] | None = None
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        """Raises why nothing arrives any more: ProcessEnded, OSError, or what `report` raised."""
+        self._loop.add_reader(channel, self._receive)
 
     @classmethod
-    async def start(cls, descriptors: list[int]) -> RecorderProcess:
+    async def start(cls, descriptors: list[int], report: Callable[[Report], None]) -> RecorderProcess:
         """Start a process. descriptors: of the memories.
 
         Raises:
@@ -41,35 +52,81 @@ class RecorderProcess:
             except BaseException:
                 channel.close()
                 raise
-        return cls(process, channel)
+        return cls(process, channel, report)
 
     @property
     def pid(self) -> int:
         """Its id."""
         return self._process.pid
 
+    def send(self, message: bytes) -> None:
+        """Send a message, when the one before it has been answered, so that there is room for it.
+
+        Raises:
+            OSError: the process has ended.
+        """
+        self._channel.send(message)
+
     async def ask(self, message: bytes) -> Report:
-        """Send a message, and return the answer.
+        """Send a message as `send`, and return the answer.
 
         Raises:
             ProcessEnded, OSError: the process has ended.
         """
-        await asyncio.get_running_loop().sock_sendall(self._channel, message)
+        self.send(message)
         return await self._answer()
-
-    async def _answer(self) -> Report:
-        answer = await asyncio.get_running_loop().sock_recv(self._channel, LONGEST)
-        if not answer:
-            raise ProcessEnded("it has closed its socket")
-        return READ_REPORT(answer)
 
     async def close(self) -> Report:
         """Let it close the sinks and end. Errors as `ask`."""
         self._channel.shutdown(socket.SHUT_WR)
         return await self._answer()
 
+    async def _answer(self) -> Report:
+        asked: asyncio.Future[Report] = self._loop.create_future()
+        self._asked = asked
+        await self.wait_for(asked)
+        self._asked = None
+        return asked.result()
+
+    async def wait_for(self, event: asyncio.Future[Any]) -> None:
+        """Wait until `event` is done.
+
+        Raises:
+            ProcessEnded, OSError: the process ended before.
+        """
+        try:
+            await asyncio.wait({event, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not event.done():
+                self._ended.result()
+        finally:
+            event.cancel()
+
+    def _receive(self) -> None:
+        try:
+            answer = self._channel.recv(LONGEST)
+            if not answer:
+                raise ProcessEnded("it has closed its socket")
+            report = READ_REPORT(answer)
+            if self._asked is not None:
+                self._asked.set_result(report)
+            else:
+                self._report(report)
+        except BlockingIOError:
+            return
+        except Exception as error:  # of any class: the loop would only log it, and nothing would be recorded any more
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Let `wait_for` raise an error from now on, in place of waiting."""
+        self._loop.remove_reader(self._channel)
+        if not self._ended.done():
+            self._ended.set_exception(error)
+
     async def kill(self) -> int:
         """End it at once, if it has not ended. Return its exit status."""
+        self._loop.remove_reader(self._channel)
+        if not self._ended.cancel():
+            self._ended.exception()  # otherwise asyncio would log it, if nobody has waited for it
         self._channel.close()
         self._process.kill()
         return await _in_own_thread(self._process.wait)
