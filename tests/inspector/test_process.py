@@ -325,6 +325,42 @@ async def test_signals_to_all_processes_do_not_end_the_recorder(start_gateway: S
         assert recorder_of(gateway).pid == pid
 
 
+class Ended:
+    """An exchange that is over. bodies: None if `captured` raises."""
+
+    def __init__(self, held: int, bodies: Bodies | None) -> None:
+        self.held = held
+        self._bodies = bodies
+
+    def captured(self, ended: float) -> Captured:
+        if self._bodies is None:
+            raise RuntimeError
+        return captured(self._bodies, ended=ended)
+
+
+async def test_a_fault_in_one_exchange_drops_only_that_one(start_gateway: StartGateway, tmp_path: Path) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), settings(tmp_path))
+        recorder = recorder_of(gateway)
+        for bodies in (Bodies(b"{}"), None, Bodies(b"{}")):
+            recorder.add(Ended(2, bodies), 2.0)
+        await until(lambda: stored(gateway) == 2)
+        assert gateway.metrics.records_dropped() == {"fault": 1}
+
+
+async def test_large_exchanges_are_not_held_until_others_have_ended(
+    start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), settings(tmp_path))
+        recorder = recorder_of(gateway)
+        recorder.add(Ended(2, Bodies(b"{}")), 2.0)
+        assert (recorder._gathering.count, len(recorder._ended)) == (0, 1)
+        recorder.add(Ended(len(IMAGE), Bodies(IMAGE)), 2.0)
+        assert (recorder._gathering.count, len(recorder._ended)) == (2, 0)
+        await until(lambda: stored(gateway) == 2)
+
+
 async def test_what_the_process_cannot_do_stops_the_start() -> None:
     settings = settings_for("http://127.0.0.1:9")
     recorder = ProcessRecorder(settings, settings.inspector, structlog.get_logger(), Metrics())
