@@ -348,6 +348,22 @@ async def test_a_fault_in_one_exchange_drops_only_that_one(start_gateway: StartG
         assert gateway.metrics.records_dropped() == {"fault": 1}
 
 
+async def test_a_fault_in_the_last_announcement_does_not_delay_the_stop(
+    start_gateway: StartGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Gathering) -> bytes:
+        raise RuntimeError
+
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), settings(tmp_path))
+        recorder = recorder_of(gateway)
+        recorder.add(Ended(2, Bodies(b"{}")), 2.0)
+        monkeypatch.setattr(Gathering, "finish", fail)
+        async with asyncio.timeout(PATIENCE):
+            await recorder.stop(10 * PATIENCE)
+        assert gateway.metrics.records_dropped() == {"fault": 1}
+
+
 async def test_large_exchanges_are_not_held_until_others_have_ended(
     start_gateway: StartGateway, tmp_path: Path
 ) -> None:

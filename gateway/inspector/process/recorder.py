@@ -208,6 +208,7 @@ class ProcessRecorder:
         except Exception:
             self._log.exception("internal error")
             self._forget("fault")
+            self._announce()  # there will be no report that does so
             return
         try:
             process.send(message)
