@@ -2,8 +2,8 @@
 
 It is shown for the process that serves requests, with all of its threads, and for all processes: with the recorder's.
 Each ratio is the median of the ratios of on to off of many short rounds, so that a machine whose speed drifts does not
-matter. Both gateways are started again every few rounds: two processes with the same settings differ for as long as they
-run. Exits with 1 where a ratio of the serving process is above its limit, or exchanges were dropped.
+matter. Both gateways are started again every few rounds: two processes with the same settings differ for as long as
+they run. Exits with 1 where a ratio of the serving process is above its limit, or exchanges were dropped.
 """
 
 from __future__ import annotations
