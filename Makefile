@@ -21,10 +21,12 @@ SIZE ?=
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# A lock file names everything (`make check` runs `pip check`), so pip has nothing to resolve: with --no-deps a release that
+# is newer than a lock, of a package that is required with an extra, can't stop the installation.
 $(STAMP): requirements-dev.lock pyproject.toml
 	@test -x $(PY) || test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name one: make PYTHON=python3"; exit 1; }
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-dev.lock
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
@@ -55,7 +57,8 @@ test-slow: $(STAMP)
 test-cluster: $(STAMP)
 	$(PY) -m pytest -m real_cluster $(SIZE) $(ARGS)
 
-check: $(STAMP) ## lint, format, types, layers
+check: $(STAMP) ## packages, lint, format, types, layers
+	$(PY) -m pip check
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
@@ -111,7 +114,7 @@ cluster-ml: $(STAMP) ## fetch, start and stop a real ML Commons (ARGS=start|stop
 # Strands needs other versions than the tools in .venv, so it has a virtual environment of its own.
 $(STRANDS)/.installed: tests/memory/strands/requirements.lock pyproject.toml
 	test -x $(STRANDS)/bin/python || $(or $(PYTHON),python3) -m venv $(STRANDS)
-	$(STRANDS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	$(STRANDS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
 		-r tests/memory/strands/requirements.lock
 	$(STRANDS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
@@ -125,7 +128,7 @@ bench-memory: $(STRANDS)/.installed ## what a turn costs in each store, beside S
 # mitmproxy needs other versions than the tools in .venv.
 $(MITMPROXY)/.installed: tests/inspector/mitmproxy/requirements.lock
 	test -x $(MITMPROXY)/bin/python || $(or $(PYTHON),python3) -m venv $(MITMPROXY)
-	$(MITMPROXY)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	$(MITMPROXY)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
 		-r tests/inspector/mitmproxy/requirements.lock
 	touch $@
 
