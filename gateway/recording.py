@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from gateway.config.inspector import Inspector
 from gateway.config.schema import Settings
 from gateway.inspector.all_sinks import OpenSinks, open_all_sinks
+from gateway.inspector.process.own_memory import can_read_own_memory
 from gateway.inspector.process.recorder import ProcessRecorder
-from gateway.inspector.process.shared_memory import IS_AVAILABLE
 from gateway.inspector.recorder import Recorder
 from gateway.inspector.stores.registry import open_sinks, open_store
 from gateway.inspector.usage import usage_reader
@@ -27,7 +27,7 @@ class Recording:
 
     recorder: None if neither the inspector nor traces nor the access log are on. store: what the page reads, if
     anything. sinks: opens the inspector's; they are used in a thread. By default, the settings' stores are used in a
-    process, if the system has memory to share with it.
+    process, if the system lets that read this one's memory.
     """
 
     def __init__(self, settings: Settings, log: Logger, metrics: Metrics, sinks: OpenSinks | None = None) -> None:
@@ -39,7 +39,7 @@ class Recording:
             bodies, traced_only = inspector.enabled or traces.messages, not others
             scheme: Scheme = "https" if settings.listen.tls.cert_file else "http"
             what = recorded(settings)
-            if sinks is None and IS_AVAILABLE:
+            if sinks is None and can_read_own_memory():
                 self.recorder = ProcessRecorder(settings, what, log, metrics, bodies, traced_only, scheme)
             else:
                 self.recorder = Recorder(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import structlog
 from multidict import CIMultiDict
 
 from gateway.app import Gateway
-from gateway.config.inspector import Inspector
+from gateway.config.inspector import Inspector, SqliteExchanges
 from gateway.execute.rendered import Rendering
 from gateway.http1.request_heads import RequestReader
 from gateway.http1.response_heads import ResponseHead
@@ -23,10 +26,12 @@ from gateway.http1.rules import HeadLimits
 from gateway.inspector.process.arrived import BatchReader
 from gateway.inspector.process.gathering import Gathering, Numbers
 from gateway.inspector.process.messages import READ_BATCH
+from gateway.inspector.process.own_memory import MemoryGone, can_read_own_memory, open_own_memory, read_memory
 from gateway.inspector.process.recorder import ProcessRecorder
-from gateway.inspector.process.shared_memory import SharedMemory
+from gateway.inspector.recorder import Recorder
 from gateway.inspector.records import RecordMaker
 from gateway.inspector.store import Filter, StoreError
+from gateway.inspector.stores.registry import open_store
 from gateway.inspector.writer import Waiting
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
@@ -113,29 +118,25 @@ def copy_of(one: Captured) -> Captured:
 
 
 class Transfer:
-    """Shared memory, written and read by one process."""
+    """A gathering, and what reads it in the same process."""
 
     def __init__(self) -> None:
-        self._memory = SharedMemory.create()
-        self._other = SharedMemory(os.dup(self._memory.descriptor))
-        self.gathering = Gathering(0, self._memory, Numbers())
-        self._reader = BatchReader(LIMITS)
+        self.gathering = Gathering(Numbers())
+        self._memory = open_own_memory()
+        self._reader = BatchReader(LIMITS, self._memory)
 
     def send(self) -> list[Any]:
         """Return what arrives of what was gathered."""
-        batch = READ_BATCH(self.gathering.finish())
-        with self._other.view(batch.size) as view:
-            arrived: list[Waiting] = list(self._reader.read(batch, view))
+        arrived: list[Waiting] = list(self._reader.read(READ_BATCH(self.gathering.finish())))
         self.gathering.clear()
         return [item for some in arrived for item in some]
 
     def close(self) -> None:
-        self._memory.close()
-        self._other.close()
+        os.close(self._memory)
 
 
 @pytest.fixture
-def transfer() -> Any:
+def transfer() -> Iterator[Transfer]:
     made = Transfer()
     yield made
     made.close()
@@ -161,18 +162,68 @@ def test_the_same_record_is_made_of_what_arrives(transfer: Transfer, name: str) 
             assert arrived.bodies is None or arrived.bodies.size == size
 
 
-def test_what_is_sent_of_the_clients_body_is_copied_once(transfer: Transfer) -> None:
+def test_no_large_body_is_copied(transfer: Transfer) -> None:
     transfer.gathering.add([copy_of(EXCHANGES["image"])])
     batch = READ_BATCH(transfer.gathering.finish())
-    assert len(IMAGE) < sum(batch.tables) < 1.1 * len(IMAGE)
+    assert sum(size for _, size in [*batch.chunks, batch.lines, batch.tables]) < 0.1 * len(IMAGE)
+    assert len(IMAGE) < transfer.gathering.size < 1.1 * len(IMAGE)
 
 
-def test_a_part_whose_beginning_is_in_the_body_before_it_is_copied(transfer: Transfer) -> None:
+def test_a_part_of_the_body_that_is_like_an_earlier_part_arrives(transfer: Transfer) -> None:
     body = b"A" * 40_000 + b"B" * 40_000
     sent = captured(Bodies(body, sent_head=b"a: b\r\n\r\n", sent=[memoryview(body)[1000:60_000]]))
     transfer.gathering.add([sent])
     [(arrived, _)] = transfer.send()
     assert b"".join(arrived.bodies.sent) == body[1000:60_000]
+
+
+LENDER = """
+import socket, sys
+from gateway.inspector.process.own_memory import address_of, open_own_memory
+data = b"lent" * 10_000
+channel = socket.socket(fileno=int(sys.argv[1]))
+socket.send_fds(channel, [address_of(data).to_bytes(8, "big")], [open_own_memory()])
+channel.recv(1)
+"""
+
+
+def test_the_memory_of_a_process_that_has_ended_is_gone() -> None:
+    channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with channel, other:
+        lender = subprocess.Popen([sys.executable, "-c", LENDER, str(other.fileno())], pass_fds=[other.fileno()])
+        place, [memory], _, _ = socket.recv_fds(channel, 8, 1)
+        address = int.from_bytes(place, "big")
+        assert read_memory(memory, address, 40_000) == b"lent" * 10_000
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.pwrite(memory, b"x", address)
+        channel.send(b"x")
+        assert lender.wait(PATIENCE) == 0
+        with pytest.raises(MemoryGone):
+            read_memory(memory, address, 40_000)
+        os.close(memory)
+
+
+def test_memory_that_reads_as_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert can_read_own_memory()
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, place: b"\0" * size)
+    assert not can_read_own_memory()
+
+
+async def test_a_thread_records_where_memory_cannot_be_read(
+    start_gateway: StartGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, flags: int) -> int:
+        raise PermissionError(path)
+
+    async with RecordingUpstream() as upstream:
+        monkeypatch.setattr("gateway.inspector.process.own_memory.os.open", refuse)
+        assert not can_read_own_memory()
+        monkeypatch.undo()
+        monkeypatch.setattr("gateway.recording.can_read_own_memory", lambda: False)
+        gateway = await start_gateway(upstream.url, UseCase(), settings(tmp_path))
+        assert isinstance(gateway._recording.recorder, Recorder)
+        await send_request(gateway.data_port, GET)
+        await until(lambda: stored(gateway) == 1)
 
 
 def test_all_exchanges_arrive_in_their_order(transfer: Transfer) -> None:
@@ -364,17 +415,20 @@ async def test_a_fault_in_the_last_announcement_does_not_delay_the_stop(
         assert gateway.metrics.records_dropped() == {"fault": 1}
 
 
-async def test_large_exchanges_are_not_held_until_others_have_ended(
-    start_gateway: StartGateway, tmp_path: Path
-) -> None:
+async def test_what_is_held_for_others_to_end_is_bounded(start_gateway: StartGateway, tmp_path: Path) -> None:
     async with RecordingUpstream() as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(), settings(tmp_path))
+        gateway = await start_gateway(upstream.url, UseCase(), settings(tmp_path, queue_bytes=4 * len(IMAGE)))
         recorder = recorder_of(gateway)
         recorder.add(Ended(2, Bodies(b"{}")), 2.0)
-        assert (recorder._gathering.count, len(recorder._ended)) == (0, 1)
         recorder.add(Ended(len(IMAGE), Bodies(IMAGE)), 2.0)
-        assert (recorder._gathering.count, len(recorder._ended)) == (2, 0)
-        await until(lambda: stored(gateway) == 2)
+        assert (recorder._gathering.count, len(recorder._ended)) == (0, 2)
+        recorder.add(Ended(len(IMAGE), Bodies(IMAGE)), 2.0)  # more than half of what may wait
+        assert (recorder._sent_count, recorder._gathering.count, len(recorder._ended)) == (3, 0, 0)
+        for _ in range(3):
+            recorder.add(Ended(len(IMAGE), Bodies(IMAGE)), 2.0)
+        assert (recorder._sent_count, recorder._gathering.count, len(recorder._ended)) == (3, 1, 0)
+        assert gateway.metrics.records_dropped() == {"queue": 2}
+        await until(lambda: stored(gateway) == 4)
 
 
 async def test_what_the_process_cannot_do_stops_the_start() -> None:
@@ -386,13 +440,55 @@ async def test_what_the_process_cannot_do_stops_the_start() -> None:
     assert recorder.pid is None
 
 
-async def test_memory_of_large_exchanges_is_given_back(start_gateway: StartGateway, tmp_path: Path) -> None:
-    body = b" " * (20 << 20)
-    head = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+async def test_large_bodies_are_freed_when_they_are_recorded(start_gateway: StartGateway, tmp_path: Path) -> None:
+    head = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(IMAGE)
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), settings(tmp_path))
         recorder = recorder_of(gateway)
-        await send_request(gateway.data_port, head + body)
+        await send_request(gateway.data_port, head + IMAGE)
         await until(lambda: recorder.done == 1)
-        await until(lambda: all(memory.size <= 1 << 20 for memory in recorder._memories))
-        assert all(os.fstat(memory.descriptor).st_size == memory.size for memory in recorder._memories)
+        for gathering in (recorder._gathering, recorder._announced):
+            assert (gathering.size, gathering._lent, gathering._places) == (0, [], [])
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from gateway.inspector.process.recorder import ProcessRecorder
+from gateway.observe.metrics import Metrics
+from tests.conftest import settings_for
+from tests.inspector.test_process import IMAGE, Bodies, Ended
+import structlog
+
+async def main():
+    more = {"inspector": {"enabled": True, "sqlite": {"directory": sys.argv[1]}}}
+    settings = settings_for("http://127.0.0.1:9", more)
+    recorder = ProcessRecorder(settings, settings.inspector, structlog.get_logger(), Metrics())
+    await recorder.start()
+    recorder.add(Ended(2, Bodies(b"{}")), 2.0)
+    recorder._announce()
+    while recorder.done == 0:
+        await asyncio.sleep(0.01)
+    os.kill(recorder.pid, signal.SIGSTOP)
+    recorder.add(Ended(len(IMAGE), Bodies(IMAGE)), 2.0)
+    recorder._announce()
+    assert recorder.waiting == (1, 0)
+    print(recorder.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+def test_a_recorder_whose_gateway_was_killed_keeps_what_it_had_read(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as gateway:
+        assert gateway.stdout is not None
+        assert gateway.stderr is not None
+        line = gateway.stdout.readline()
+        assert line, gateway.stderr.read()
+        assert gateway.wait(PATIENCE) == -signal.SIGKILL
+        os.kill(int(line), signal.SIGCONT)
+        assert gateway.stderr.read() == b""  # the recorder has it too: it has ended, without a fault
+    store = open_store(Inspector(enabled=True, sqlite=SqliteExchanges(directory=str(tmp_path))))
+    assert store is not None
+    assert [row.record.status for row in store.rows(Filter())] == [200]

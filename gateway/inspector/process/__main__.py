@@ -1,11 +1,12 @@
-"""``python -m gateway.inspector.process <socket> <memory> <memory>``: records what a gateway's process announces.
+"""``python -m gateway.inspector.process <socket> <memory>``: records what a gateway's process announces.
 
-Arguments are descriptors. It ends when the gateway's process has closed its end of the socket, or has died; what was
-announced by then is recorded.
+Arguments are descriptors; <memory>: of that process (`own_memory`). It ends when the gateway's process has closed its
+end of the socket, and what was announced by then is recorded. If that process has died, it records what it had read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
@@ -18,7 +19,7 @@ from gateway.allocation import keep_freed_memory
 from gateway.inspector.all_sinks import open_all_sinks
 from gateway.inspector.process.arrived import BatchReader
 from gateway.inspector.process.messages import ENCODER, LONGEST, READ_BATCH, Batch, Plan, Report
-from gateway.inspector.process.shared_memory import SharedMemory
+from gateway.inspector.process.own_memory import MemoryGone, read_memory
 from gateway.inspector.records import RecordMaker
 from gateway.inspector.usage import usage_reader
 from gateway.inspector.writer import BATCH, RecordWriter, Waiting
@@ -30,11 +31,11 @@ _GARBAGE = 20_000
 
 
 class BatchRecorder:
-    """Records the batches that a gateway announces. channel: the socket. memories: where the exchanges are."""
+    """Records the batches that a gateway announces. channel: the socket. memory: of the gateway's process."""
 
-    def __init__(self, channel: socket.socket, memories: list[SharedMemory]) -> None:
+    def __init__(self, channel: socket.socket, memory: int) -> None:
         self._channel = channel
-        self._memories = memories
+        self._memory = memory
         self._dropped: dict[str, int] = {}
 
     def run(self) -> None:
@@ -42,15 +43,16 @@ class BatchRecorder:
         begin = self._receive()
         if begin is None:
             return
-        memory = self._memories[begin.memory].view(begin.size)
-        plan: Plan = pickle.loads(memory[: begin.tables[1]])  # the gateway's process wrote it
-        memory.release()
+        try:
+            plan: Plan = pickle.loads(read_memory(self._memory, *begin.tables))  # the gateway's process wrote it
+        except MemoryGone:
+            return
         settings = plan.settings
         log = configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads).bind(**plan.log)
         self._writer = RecordWriter(self._drop, log)
         keep = self._writer.keep_medium if plan.recorded.media == "keep" else None
         read_usage = usage_reader(settings)
-        self._reader = BatchReader(head_limits(settings.limits))
+        self._reader = BatchReader(head_limits(settings.limits), self._memory)
         try:
             self._maker = RecordMaker(plan.recorded, plan.worker, keep, read_usage, plan.bodies, plan.scheme)
             self._writer.use(open_all_sinks(settings, log))
@@ -70,13 +72,13 @@ class BatchRecorder:
         return READ_BATCH(message) if message else None
 
     def _record(self, batch: Batch) -> None:
-        with self._memories[batch.memory].view(batch.size) as memory:
-            waiting: Waiting = deque()
-            for more in self._reader.read(batch, memory):
+        waiting: Waiting = deque()
+        with contextlib.suppress(MemoryGone):
+            for more in self._reader.read(batch):
                 waiting += more
                 if len(waiting) >= BATCH:
                     self._write(waiting)
-            self._write(waiting)
+        self._write(waiting)
 
     def _write(self, waiting: Waiting) -> None:
         while waiting:
@@ -105,9 +107,9 @@ def main() -> None:
     keep_freed_memory()
     gc.freeze()
     gc.set_threshold(_GARBAGE, 20, 20)
-    control, *memories = map(int, sys.argv[1:])
+    control, memory = map(int, sys.argv[1:])
     with socket.socket(fileno=control) as channel:
-        BatchRecorder(channel, [SharedMemory(memory) for memory in memories]).run()
+        BatchRecorder(channel, memory).run()
     os._exit(0)  # threads of the sinks that did not end in time end here
 
 

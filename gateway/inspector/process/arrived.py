@@ -1,10 +1,11 @@
-"""Exchanges as the recorder's process gets them, read from shared memory."""
+"""Exchanges as the recorder's process gets them, read from the memory of the gateway's process."""
 
 from __future__ import annotations
 
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from multidict import CIMultiDict
@@ -19,9 +20,9 @@ from gateway.inspector.process.messages import (
     Item,
     ItemBodies,
     Piece,
-    Span,
     Tables,
 )
+from gateway.inspector.process.own_memory import read_memory
 from gateway.inspector.writer import Waiting
 from gateway.observe.record import Delivery
 from gateway.ports import Answer, Steps
@@ -43,22 +44,27 @@ class SentFields(NamedTuple):
 
 
 class BatchReader:
-    """Reads batches. limits: of responses."""
+    """Reads batches. limits: of responses. memory: a descriptor of the memory where they are."""
 
-    def __init__(self, limits: HeadLimits) -> None:
+    def __init__(self, limits: HeadLimits, memory: int) -> None:
         self._limits = limits
+        self._read = partial(read_memory, memory)
         self._heads: Recent[ResponseHead] = Recent(_SHARED)
         self._deliveries: Recent[Delivery] = Recent(_SHARED)
         self._renders: Recent[tuple[Callable[[str], str] | None]] = Recent(_SHARED)
 
-    def read(self, batch: Batch, memory: memoryview) -> Iterator[Waiting]:
-        """Yield the exchanges of a batch, in their order, some at a time. They hold no references to the memory."""
-        one = _Batch(self, READ_TABLES(_span(memory, batch.tables)), memory)
-        lines = deque(READ_LINES(_span(memory, batch.lines)))
+    def read(self, batch: Batch) -> Iterator[Waiting]:
+        """Yield the exchanges of a batch, in their order, some at a time.
+
+        Raises:
+            MemoryGone: the gateway's process has died.
+        """
+        one = _Batch(self, READ_TABLES(self._read(*batch.tables)), self._read)
+        lines = deque(READ_LINES(self._read(*batch.lines)))
         count = 0
         for chunk in batch.chunks:
             waiting: Waiting = deque()
-            for item, numbers in zip(*READ_CHUNK(_span(memory, chunk)), strict=True):
+            for item, numbers in zip(*READ_CHUNK(self._read(*chunk)), strict=True):
                 while lines and lines[0][0] <= count:
                     waiting.append(one.passed(lines.popleft()[1]))
                 captured = one.captured(item, *numbers)
@@ -81,10 +87,10 @@ class BatchReader:
 
 
 class _Batch:
-    """One batch that is read."""
+    """One batch that is read. read: returns the bytes of a place."""
 
-    def __init__(self, reader: BatchReader, tables: Tables, memory: memoryview) -> None:
-        self._memory = memory
+    def __init__(self, reader: BatchReader, tables: Tables, read: Callable[[int, int], bytes]) -> None:
+        self._read = read
         self._places = tables.places
         self._fields: list[FieldLines] = [SentFields(*fields) for fields in tables.fields]
         self._heads = [*map(reader.head, tables.heads)]
@@ -151,7 +157,7 @@ class _Batch:
         return [self._piece(piece) for piece in pieces]
 
     def _piece(self, piece: Piece) -> bytes:
-        return bytes(_span(self._memory, self._places[piece])) if isinstance(piece, int) else piece
+        return self._read(*self._places[piece]) if isinstance(piece, int) else piece
 
     def _sent(self, sent: Sequence[Piece], place: object, request: object) -> list[Data]:
         """Return the pieces that were sent; those that are parts of the request's body as views of it.
@@ -175,8 +181,3 @@ class _Batch:
 def _fill(copy: _Copy, pieces: list[bytes], size: int, complete: bool) -> _Copy:
     copy.pieces, copy.size, copy.complete = pieces, size, complete
     return copy
-
-
-def _span(memory: memoryview, span: Span) -> memoryview:
-    start, size = span
-    return memory[start : start + size]

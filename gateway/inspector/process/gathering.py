@@ -1,4 +1,4 @@
-"""Exchanges that wait to be recorded, gathered in shared memory."""
+"""Exchanges that wait to be recorded, encoded and kept in memory where the recorder reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.inspector.process.messages import ENCODER, Batch, Plan, Span
-from gateway.inspector.process.shared_memory import SharedMemory
+from gateway.inspector.process.own_memory import address_of
 from gateway.inspector.stores.encoding import replace_surrogates
 from gateway.observe.record import Delivery
 from gateway.ports import Steps
@@ -17,8 +17,7 @@ from gateway.proxy.body_copy import BodyCopy
 from gateway.proxy.capture import Captured, Data, Passed
 
 _LARGE = 16_384
-"""Bytes from which a piece of a body is copied to the memory at once."""
-_BEGINNING = 64
+"""Bytes from which a piece of a body is not encoded, but read where it is."""
 _NUMBERED = 256
 """Most deliveries, and most renders, that keep their numbers."""
 
@@ -55,14 +54,12 @@ class _Indexes(dict[Any, Any]):
 
 
 class Gathering:
-    """Exchanges in one of two memories. index: which one. numbers: those of the other gathering too.
+    """Exchanges in the form in which they are recorded. numbers: those of the other gathering too.
 
-    count: of the exchanges.
+    count: of the exchanges. size: bytes that are kept for the recorder.
     """
 
-    def __init__(self, index: int, memory: SharedMemory, numbers: Numbers) -> None:
-        self._index = index
-        self._memory = memory
+    def __init__(self, numbers: Numbers) -> None:
         self._numbers = numbers
         self._pickled: dict[int, bytes] = {}
         self._encode = msgspec.msgpack.Encoder(enc_hook=self._encode_object).encode
@@ -70,7 +67,9 @@ class Gathering:
 
     def clear(self) -> None:
         """Forget all exchanges."""
-        self.count = self._runs = self._position = 0
+        self.count = self.size = self._runs = 0
+        self._lent: list[Data] = []
+        """What the recorder reads, kept until it has been read."""
         self._chunks: list[Span] = []
         self._fields = _Indexes()
         self._heads = _Indexes()
@@ -82,17 +81,11 @@ class Gathering:
         self._places: list[Span] = []
         self._lines: list[tuple[int, tuple[Any, ...]]] = []
 
-    @property
-    def size(self) -> int:
-        """Bytes of the memory that are used."""
-        return self._position
-
     def add(self, exchanges: Iterable[Captured | Passed]) -> None:
         """Add exchanges, which belong to the gathering from now on. It takes least time for some dozens.
 
         Raises:
-            OSError: there is no more memory. TypeError, OverflowError: one has no form as bytes. Only those that passed
-                unchanged are added.
+            TypeError, OverflowError: one has no form as bytes. Only those that passed unchanged are added.
         """
         runs: list[Captured] = []
         for exchange in exchanges:
@@ -114,12 +107,13 @@ class Gathering:
         except UnicodeEncodeError:
             plain = msgspec.to_builtins(values, builtin_types=(bytes, memoryview), enc_hook=self._encode_object)
             encoded = ENCODER.encode(replace_surrogates(plain))
-        return self._copy(encoded)
+        return self._lend(encoded)
 
-    def _copy(self, data: Data) -> Span:
-        start = self._position
-        self._position = self._memory.write(start, data)
-        return start, len(data)
+    def _lend(self, data: Data) -> Span:
+        """Keep bytes for the recorder. Return where they are."""
+        self._lent.append(data)
+        self.size += len(data)
+        return address_of(data), len(data)
 
     def _encode_object(self, thing: Any) -> object:
         """Return the form of an object that MessagePack does not know."""
@@ -191,21 +185,19 @@ class Gathering:
         return [piece if len(piece) < _LARGE else self._piece(piece) for piece in pieces]
 
     def _piece(self, piece: Data) -> int:
-        """Copy a piece of a body to the memory. Return the index of its place."""
-        self._places.append(self._copy(piece))
+        """Keep a piece of a body for the recorder. Return the index of its place."""
+        self._places.append(self._lend(piece))
         return len(self._places) - 1
 
     def _sent(self, sent: Sequence[Data], request: bytes) -> list[Data | int]:
-        """Return the pieces that were sent. Those that are parts of the request's body are not copied again.
+        """Return the pieces that were sent. Those that are parts of the request's body have places in it.
 
-        request: the body, if it is in the memory, as the last of the places.
+        request: the body, if it is kept.
         """
-        start = self._places[-1][0] if request else 0
         found: list[Data | int] = []
         for part in sent:
-            at = _find_part(request, part) if isinstance(part, memoryview) and part.obj is request else -1
-            if at >= 0:
-                self._places.append((start + at, len(part)))
+            if request and isinstance(part, memoryview) and part.obj is request:
+                self._places.append((address_of(part), len(part)))
                 found.append(len(self._places) - 1)
             else:
                 found += self._pieces([part])
@@ -217,15 +209,8 @@ class Gathering:
         fields = [(list(field.lines), field.length) for field in self._fields.things]
         heads = [head.raw for head in self._heads.things]
         tables = self._write((fields, heads, self._deliveries, self._renders, self._places))
-        return ENCODER.encode(Batch(self._index, self._memory.size, self._chunks, lines, tables))
+        return ENCODER.encode(Batch(self._chunks, lines, tables))
 
     def finish_plan(self, plan: Plan) -> bytes:
         """As `finish`, for what the process needs to know before the first exchanges."""
-        size = self._memory.write(0, pickle.dumps(plan))
-        return ENCODER.encode(Batch(self._index, self._memory.size, [], (0, 0), (0, size)))
-
-
-def _find_part(whole: bytes, part: memoryview) -> int:
-    """Return where `part` is in `whole`; -1 if it is not there, or a piece like its beginning is before it."""
-    at = whole.find(part[:_BEGINNING])
-    return at if at >= 0 and whole.startswith(part, at) else -1
+        return ENCODER.encode(Batch([], (0, 0), self._lend(pickle.dumps(plan))))

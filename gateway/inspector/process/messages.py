@@ -1,7 +1,8 @@
 """What the gateway's process and the recorder's tell each other, as MessagePack.
 
-The gateway sends one `Batch` at a time, over a socket; the exchanges themselves are in shared memory. The recorder
-answers with a `Report` when it is done with them. The gateway gathers the next ones meanwhile.
+The gateway sends one `Batch` at a time, over a socket: the addresses of exchanges, which the recorder reads from the
+gateway's memory (`own_memory`). It answers with a `Report` when it is done with them. The gateway gathers the next ones
+meanwhile.
 """
 
 from __future__ import annotations
@@ -38,17 +39,15 @@ class Plan(NamedTuple):
 
 
 Span = tuple[int, int]
-"""Position and size in a memory, in bytes."""
+"""Address and size in the memory of the gateway's process, in bytes."""
 
 
 class Batch(Struct, array_like=True, frozen=True):
-    """Where exchanges are. memory: which one. size: of it.
+    """Where exchanges are.
 
     chunks: each a `Chunk`. lines: a list of `LineItem`. tables: the `Tables`; the `Plan` in the first message.
     """
 
-    memory: int
-    size: int
     chunks: list[Span]
     lines: Span
     tables: Span
@@ -66,7 +65,7 @@ class Report(Struct, array_like=True, frozen=True):
 
 
 Piece = bytes | int
-"""Bytes, or the index of their place in the memory."""
+"""Bytes, or the index of their place."""
 
 ItemCopy = tuple[list[Piece], int, bool, int]
 """`gateway.proxy.body_copy.BodyCopy`: pieces, size, complete, limit."""

@@ -1,8 +1,8 @@
-"""The recorder for the event loop: copies exchanges to shared memory, for a process that records them.
+"""The recorder for the event loop: gathers exchanges for a process that records them.
 
-There are two memories. While the process records what is in one, the next exchanges are gathered in the other. When the
-process can't keep up, exchanges are dropped and counted, so that forwarding never waits and memory is bounded. When it
-ends, another one is started.
+That process reads them from this one's memory. While it records those of one gathering, the next exchanges are gathered
+in the other. When it can't keep up, exchanges are dropped and counted, so that forwarding never waits and memory is
+bounded. When it ends, another one is started.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from gateway.config.schema import Settings
 from gateway.inspector.drop_log import DropLog
 from gateway.inspector.process.gathering import Gathering, Numbers
 from gateway.inspector.process.messages import Plan, Report
+from gateway.inspector.process.own_memory import open_own_memory
 from gateway.inspector.process.recorder_process import RecorderProcess
-from gateway.inspector.process.shared_memory import SharedMemory
 from gateway.inspector.recorder import GATHER, MANY
 from gateway.inspector.records import make_redactor
 from gateway.inspector.store import StoreError
-from gateway.inspector.writer import LARGE
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Scheme
@@ -36,10 +35,10 @@ _FIRST, _LONGEST_PAUSE = 0.2, 30.0
 """Seconds before the process is started again: the first time, and at most. The pause doubles each time."""
 _STEADY = 10.0
 """Seconds after which the pause starts over."""
+_LARGE = 8 << 20
+"""Bytes that are announced at once, before `GATHER` is over."""
 _AT_ONCE = 32
 """Exchanges that are gathered at a time: their code and tables then are in the processor's caches for all but one."""
-_LARGE = 32_768
-"""Bytes of an exchange's bodies from which it is gathered at once."""
 
 
 class ProcessRecorder:
@@ -75,10 +74,12 @@ class ProcessRecorder:
         self._metrics = metrics
         self._drops = DropLog(log, metrics, clock)
         self._faults: dict[str, str] = {}
-        self._many, self._large = min(MANY, recorded.queue // 2), min(LARGE, recorded.queue_bytes // 2)
+        self._many, self._large = min(MANY, recorded.queue // 2), min(_LARGE, recorded.queue_bytes // 2)
         self._at_once = min(_AT_ONCE, self._many)
         self._ended: list[tuple[Capturable, float]] = []
         """Exchanges that are not gathered yet, and when they ended."""
+        self._held = 0
+        """Bytes of their bodies."""
         self._sent_count = self._sent_size = 0
         self.done = 0
         """Exchanges that the process has recorded or dropped."""
@@ -107,9 +108,9 @@ class ProcessRecorder:
             StoreError: a sink can't be opened. OSError, ProcessEnded: the process can't be started.
         """
         self._loop = asyncio.get_running_loop()
-        self._memories = [SharedMemory.create() for _ in range(2)]
         numbers = Numbers()
-        self._gathering, self._announced = (Gathering(at, self._memories[at], numbers) for at in range(2))
+        self._gathering, self._announced = Gathering(numbers), Gathering(numbers)
+        self._memory = open_own_memory()
         try:
             self._process = await self._start_process()
         except BaseException:
@@ -140,8 +141,7 @@ class ProcessRecorder:
         if self._process is not None:
             await self._process.kill()
             self._process = None
-        for memory in self._memories:
-            memory.close()
+        os.close(self._memory)
 
     # On the path of requests
 
@@ -152,7 +152,8 @@ class ProcessRecorder:
             return
         waiting = self._ended
         waiting.append((exchange, ended))
-        if len(waiting) >= self._at_once or exchange.held >= _LARGE:
+        self._held += exchange.held
+        if len(waiting) >= self._at_once or self._held > self._large:
             self._gather()
             if self._gathering.size > self._large or self._gathering.count > self._many:
                 self._announce()
@@ -161,13 +162,16 @@ class ProcessRecorder:
             self._timer = self._loop.call_later(GATHER, self._announce)
 
     def _gather(self) -> None:
-        """Copy the exchanges that have ended to the memory, as far as there is room for them."""
-        waiting, self._ended = self._ended, []
+        """Encode the exchanges that have ended, as far as there is room for them."""
+        waiting, self._ended, self._held = self._ended, [], 0
         settings, gathering = self.settings, self._gathering
         room, room_for_bytes = settings.queue - self._sent_count, settings.queue_bytes - self._sent_size
         gathered: list[Captured | Passed] = []
+        size = gathering.size
         for exchange, ended in waiting:
-            if gathering.count + len(gathered) >= room or gathering.size + exchange.held > room_for_bytes:
+            size += exchange.held
+            if gathering.count + len(gathered) >= room or size > room_for_bytes:
+                size -= exchange.held
                 self._metrics.record_dropped("queue")
                 continue
             try:
@@ -183,7 +187,7 @@ class ProcessRecorder:
             self._metrics.record_dropped("fault", count - gathering.count)
 
     def _announce(self) -> None:
-        """Let the process record what is gathered, and gather in the other memory meanwhile.
+        """Let the process record what is gathered, and gather the next exchanges meanwhile.
 
         If the process is busy, this is done when it has reported.
         """
@@ -198,8 +202,6 @@ class ProcessRecorder:
         if not announced.count:
             if self._stopping.is_set():
                 self._empty.set()
-            for memory in self._memories:
-                memory.shrink()
             return
         self._gathering, self._announced = self._announced, announced
         self._sent_count, self._sent_size = announced.count, announced.size
@@ -256,7 +258,7 @@ class ProcessRecorder:
         self._note(await process.close())
 
     def _forget(self, reason: str = "") -> None:
-        """Empty the memory that was announced. reason: why what was in it is not recorded; "" if it is."""
+        """Give up what was announced. reason: why it is not recorded; "" if it is."""
         if reason and self._sent_count:
             self._metrics.record_dropped(reason, self._sent_count)
         self._sent_count = self._sent_size = 0
@@ -283,8 +285,7 @@ class ProcessRecorder:
         Raises:
             StoreError: a sink can't be opened. OSError, ProcessEnded: the process can't be started.
         """
-        descriptors = [memory.descriptor for memory in self._memories]
-        process = await RecorderProcess.start(descriptors, self._recorded)
+        process = await RecorderProcess.start(self._memory, self._recorded)
         try:
             message = self._announced.finish_plan(self._plan)
             report = await process.ask(message)

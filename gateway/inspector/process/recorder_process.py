@@ -38,8 +38,8 @@ class RecorderProcess:
         self._loop.add_reader(channel, self._receive)
 
     @classmethod
-    async def start(cls, descriptors: list[int], report: Callable[[Report], None]) -> RecorderProcess:
-        """Start a process. descriptors: of the memories.
+    async def start(cls, memory: int, report: Callable[[Report], None]) -> RecorderProcess:
+        """Start a process. memory: see `own_memory`.
 
         Raises:
             OSError: that is not possible.
@@ -48,7 +48,7 @@ class RecorderProcess:
         channel.setblocking(False)
         with other:
             try:
-                process = await _in_own_thread(_start, [other.fileno(), *descriptors])
+                process = await _in_own_thread(_start, [other.fileno(), memory])
             except BaseException:
                 channel.close()
                 raise
@@ -133,7 +133,7 @@ class RecorderProcess:
 
 
 def _start(descriptors: list[int]) -> subprocess.Popen[bytes]:
-    """Start the process with a socket and two memories. It blocks for some milliseconds."""
+    """Start the process with a socket and this one's memory. It blocks for some milliseconds."""
     command = [*module_command("gateway.inspector.process"), *map(str, descriptors)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)
 
