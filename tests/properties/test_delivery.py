@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 
 from gateway.execute.rewrite import Policy
-from gateway.unified.model import InputType
+from gateway.unified.model import AgentInput, InputType, Media, ToolResult
 from tests.conftest import examples
 from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import VERSIONS
@@ -32,7 +33,7 @@ def requests(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[tuple[str, str], ..
                 st.sampled_from([(), ("image",), ("image", "document"), ("image", "document", "video", "audio")])
             ),
             roles=("user", "User", "reviewer"),
-        )
+        ).filter(is_within_limits)
     )
     value = draw(spelled(conversation))
     assert isinstance(value, str) or conversation.type is not InputType.TEXT
@@ -45,6 +46,14 @@ def requests(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[tuple[str, str], ..
         parameters["question"] = draw(hostile_text())
     pairs = draw(st.just(()) | st.lists(st.tuples(spoken_text(), spoken_text()), min_size=1, max_size=2).map(tuple))
     return {"input": value, **({"parameters": parameters} if parameters else {})}, pairs
+
+
+def is_within_limits(conversation: AgentInput) -> bool:
+    """Tell if Bedrock takes as many documents and images. The gateway does not count them (reference/providers)."""
+    contents = [block for message in conversation.messages for block in message.content]
+    results = [block for result in contents if isinstance(result, ToolResult) for block in result.content]
+    kinds = Counter(block.kind for block in (*contents, *results) if isinstance(block, Media))
+    return kinds["document"] <= 5 and kinds["image"] <= 20
 
 
 def arrives_or_is_refused(
