@@ -36,7 +36,8 @@ settings.load_profile("quick")
 
 
 _HANGS = 300.0
-"""Seconds after which a test that does not end shows where it is."""
+"""Seconds after which a test that does not end shows where it is; in a thorough run four times as many. Python 3.11 may
+crash while it shows a thread that goes on running, so no test that only takes long should get there."""
 _watched_since = 0.0
 _STANDARD_ERROR = os.fdopen(os.dup(2), "w")
 
@@ -68,7 +69,7 @@ def pytest_runtest_protocol() -> Iterator[None]:
     global _watched_since
     if time.monotonic() - _watched_since > 10:
         _watched_since = time.monotonic()
-        faulthandler.dump_traceback_later(_HANGS, file=_STANDARD_ERROR)
+        faulthandler.dump_traceback_later(_HANGS * max(1, settings().max_examples / 25), file=_STANDARD_ERROR)
         # Modules and caches that tests have loaded since the last time stay in memory anyway. So may the garbage of
         # earlier tests: a test may only wait for the collection of objects that it has made itself.
         gc.freeze()
