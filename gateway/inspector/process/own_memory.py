@@ -35,8 +35,6 @@ _get_buffer = ctypes.pythonapi.PyObject_GetBuffer
 _get_buffer.argtypes = ctypes.py_object, ctypes.POINTER(_Buffer), ctypes.c_int
 _release = ctypes.pythonapi.PyBuffer_Release
 _release.argtypes = (ctypes.POINTER(_Buffer),)
-_buffer = _Buffer()
-_at_buffer = ctypes.pointer(_buffer)
 
 
 class MemoryGone(Exception):
@@ -45,9 +43,10 @@ class MemoryGone(Exception):
 
 def address_of(data: Data) -> int:
     """Return where bytes are in this process's memory. They stay there while somebody refers to them."""
-    _get_buffer(data, _at_buffer, _SIMPLE)
-    address: int = _buffer.buf
-    _release(_at_buffer)
+    buffer = _Buffer()
+    _get_buffer(data, buffer, _SIMPLE)
+    address: int = buffer.buf
+    _release(buffer)
     return address
 
 
