@@ -169,11 +169,11 @@ class ProcessRecorder:
         gathered: list[Captured | Passed] = []
         size = gathering.size
         for exchange, ended in waiting:
-            size += exchange.held
-            if gathering.count + len(gathered) >= room or size > room_for_bytes:
-                size -= exchange.held
+            held = exchange.held
+            if gathering.count + len(gathered) >= room or size + held > room_for_bytes:
                 self._metrics.record_dropped("queue")
                 continue
+            size += held
             try:
                 gathered.append(exchange.captured(ended))
             except Exception:
