@@ -21,12 +21,13 @@ from gateway.inspector.writer import LARGE, RecordWriter, Waiting
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Scheme
-from gateway.proxy.capture import Capturable
+from gateway.proxy.capture import Capturable, Objects
 
 GATHER = 0.1
 """Seconds in which exchanges are gathered, unless they are large: the thread wakes ten times a second."""
 MANY = 2048
 """Exchanges from which no more are gathered."""
+_OBJECTS = Objects()
 _TURN = 0.002
 """Seconds of work after which the thread pauses as long, so that the event loop gets its turn, unless much waits.
 
@@ -102,7 +103,7 @@ class Recorder:
 
     def add(self, exchange: Capturable, ended: float) -> None:
         """See `Capture`."""
-        captured = exchange.captured(ended)
+        captured = exchange.captured(ended, _OBJECTS)
         size = 0 if isinstance(captured, tuple) or captured.bodies is None else captured.bodies.size
         queue, waiting = self._queue, self._taken - self._done + size
         if len(queue) >= self.settings.queue or (size and waiting > self.settings.queue_bytes):

@@ -17,6 +17,7 @@ from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.routes import Route
 
 Data = bytes | memoryview
+Render = Callable[[str], str]
 
 
 class FieldLines(Protocol):
@@ -41,13 +42,47 @@ fields, method, target, minor version; connection, client; started, answered_at,
 """
 
 
+class _References(Protocol):
+    def __getitem__(self, thing: Any, /) -> Any: ...
+
+
+class Shared(Protocol):
+    """What stands, in a `Captured`, for the objects that many exchanges have in common: numbers, or they themselves."""
+
+    @property
+    def fields(self) -> _References:
+        """Stand for `FieldLines`."""
+
+    @property
+    def heads(self) -> _References:
+        """Stand for heads of responses; None for none."""
+
+    def planned(self, delivery: Delivery | None, render: Render | None) -> tuple[Any, Any]:
+        """Return what stands for a delivery and for what renders LLM calls."""
+
+
+class _Same:
+    def __getitem__(self, thing: Any, /) -> Any:
+        return thing
+
+
+class Objects:
+    """Implements `Shared`: nothing stands for another object."""
+
+    fields = heads = _Same()
+
+    def planned(self, delivery: Delivery | None, render: Render | None) -> tuple[Any, Any]:
+        """See `Shared`."""
+        return delivery, render
+
+
 class Bodies(Struct, array_like=True, gc=False):
     """The bodies of an exchange, and how they came about.
 
     request: as it arrived, with its chunk lines if `chunk_lines`. sent_head: the head lines that were sent to the
     cluster in place of the client's, b"" if those were sent. sent: the body that was sent in place of the client's, in
     pieces. response: the cluster's. relayed: what was sent to the client in place of an event stream's pieces.
-    delivery, render, guardrails: see `gateway.ports.Forward`.
+    delivery, render: see `gateway.ports.Forward`, or what stands for them.
     read_at, sent_at: when the request's body was complete, and when the request was sent; 0 if it was not. steps: what
     the use case noted. guardrails: see `gateway.ports.Forward`.
     """
@@ -59,7 +94,7 @@ class Bodies(Struct, array_like=True, gc=False):
     response: ResponseCopy | None = None
     relayed: list[bytes] | None = None
     delivery: Delivery | None = None
-    render: Callable[[str], str] | None = None
+    render: Render | None = None
     read_at: float = 0.0
     sent_at: float = 0.0
     steps: Steps | None = None
@@ -89,9 +124,9 @@ class Captured(Struct, array_like=True, gc=False):
 
     id: "" if it was not needed yet. fields, method, target, minor: of the request. connection, client: number and
     address of the client's connection. answered_at: when the head of the cluster's response arrived; 0 without one.
-    head: that head. status: see `ExchangeRecord`. answer: the gateway's own response, or the body in place of the
-    cluster's. error: why the gateway refused or failed it. bodies: None if they are not recorded. trace: see
-    `ExchangeRecord`.
+    head: that head. (`Shared` may have put numbers in place of fields and head.) status: see `ExchangeRecord`. answer:
+    the gateway's own response, or the body in place of the cluster's. error: why the gateway refused or failed it.
+    bodies: None if they are not recorded. trace: see `ExchangeRecord`.
     """
 
     id: str
@@ -120,7 +155,7 @@ class Capturable(Protocol):
     def held(self) -> int:
         """Bytes of bodies that it keeps for the recorder, at least roughly."""
 
-    def captured(self, ended: float) -> Captured | Passed:
+    def captured(self, ended: float, shared: Shared) -> Captured | Passed:
         """Return what the recorder gets of the exchange. ended: when it ended."""
 
 

@@ -16,7 +16,7 @@ from gateway.http1.state import EXCHANGE, ExchangeEvent
 from gateway.ports import Answer
 from gateway.proxy import error_responses
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Bodies, Capture, Captured, Passed, capture_error
+from gateway.proxy.capture import Bodies, Capture, Captured, Passed, Shared, capture_error
 from gateway.proxy.dispatch import Dispatcher
 from gateway.proxy.relay import Relay, RelayPort
 from gateway.proxy.routes import WRITES, Intent
@@ -155,13 +155,13 @@ class Exchange(Relay):
         finally:
             self._port.finished(self)
 
-    def captured(self, ended: float) -> Captured | Passed:
+    def captured(self, ended: float, shared: Shared) -> Captured | Passed:
         """See `Capturable`."""
         request, client = self.request, self.client
         if self.route.intent is not _PASSTHROUGH or self.error is not None or self._id:
-            return self._captured(ended)
+            return self._captured(ended, shared)
         return (
-            request.fields,
+            shared.fields[request.fields],
             request.method,
             request.target,
             request.minor,
@@ -171,15 +171,15 @@ class Exchange(Relay):
             self.answered_at,
             ended,
             self.status,
-            self.head,
+            shared.heads[self.head],
         )
 
-    def _captured(self, ended: float, bodies: Bodies | None = None) -> Captured:
+    def _captured(self, ended: float, shared: Shared, bodies: Bodies | None = None) -> Captured:
         """Return all that the recorder gets. Without an id, it makes one. bodies: None if they are not recorded."""
         request, answer, error = self.request, self.answer, self.error
         return Captured(
             self._id if answer is None and error is None else self.request_id,
-            request.fields,
+            shared.fields[request.fields],
             request.method,
             request.target,
             request.minor,
@@ -190,7 +190,7 @@ class Exchange(Relay):
             ended,
             self.status,
             self.answered_at,
-            self.head,
+            shared.heads[self.head],
             answer,
             None if error is None else capture_error(error),
             bodies,

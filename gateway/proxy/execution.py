@@ -16,7 +16,7 @@ from gateway.ports import Answer, Answered, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.body_copy import ResponseCopy
 from gateway.proxy.buffered_body import BufferedBody
-from gateway.proxy.capture import Bodies, Captured
+from gateway.proxy.capture import Bodies, Captured, Shared
 from gateway.proxy.decided import DecidedExchange
 from gateway.proxy.exchange import ExchangePort
 from gateway.proxy.interfaces import Client
@@ -239,9 +239,11 @@ class Execution(DecidedExchange):
         """See `RequestOwner`: an agent's tools may have acted."""
         return False
 
-    def captured(self, ended: float) -> Captured:
+    def captured(self, ended: float, shared: Shared) -> Captured:
         """See `Exchange`: with the bodies."""
         forward, steps, error = self._forward, self._steps, self.error
+        delivered = forward.delivery if steps is None else forward.delivery or steps.delivery
+        delivery, render = shared.planned(delivered, forward.render)
         bodies = Bodies(
             self._raw or (self._read.value() if self._read is not None else b""),
             False,
@@ -249,14 +251,14 @@ class Execution(DecidedExchange):
             forward.body,
             self._copy,
             self._relayed,
-            forward.delivery if steps is None else forward.delivery or steps.delivery,
-            forward.render,
+            delivery,
+            render,
             self._read_at,
             self._sent_at,
             steps,
             forward.guardrails or (error.guardrails if error is not None else ()),
         )
-        return self._captured(ended, bodies)
+        return self._captured(ended, shared, bodies)
 
 
 def decode_fields(fields: Fields) -> CIMultiDict[str]:

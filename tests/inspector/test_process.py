@@ -39,7 +39,7 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.record import Delivery, RecordedError, TraceContext
 from gateway.ports import Answer, Steps
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Bodies, Captured, CapturedError, Passed
+from gateway.proxy.capture import Bodies, Captured, CapturedError, Passed, Shared
 from gateway.proxy.routes import Intent, Route
 from tests.conftest import StartGateway, settings_for
 from tests.proxy.use_case import UseCase
@@ -111,10 +111,16 @@ def passed(number: int) -> Passed:
     return FIELDS, b"GET", b"/%d" % number, 1, 1, "127.0.0.1", 1.0, 2.0, 3.0, 200, HEAD if number % 2 else None
 
 
-def copy_of(one: Captured) -> Captured:
-    """Return what a gathering may take, which changes it."""
-    bodies = msgspec.structs.replace(one.bodies) if one.bodies is not None else None
-    return msgspec.structs.replace(one, bodies=bodies)
+def capture(one: Captured | Passed, shared: Shared) -> Captured | Passed:
+    """Return an exchange as it captures itself."""
+    if isinstance(one, tuple):
+        return (shared.fields[one[0]], *one[1:-1], shared.heads[one[-1]])
+    bodies = one.bodies
+    if bodies is not None:
+        delivery, render = shared.planned(bodies.delivery, bodies.render)
+        bodies = msgspec.structs.replace(bodies, delivery=delivery, render=render)
+    fields, head = shared.fields[one.fields], shared.heads[one.head]
+    return msgspec.structs.replace(one, fields=fields, head=head, bodies=bodies)
 
 
 class Transfer:
@@ -124,6 +130,9 @@ class Transfer:
         self.gathering = Gathering(Numbers())
         self._memory = open_own_memory()
         self._reader = BatchReader(LIMITS, self._memory)
+
+    def add(self, *exchanges: Captured | Passed) -> None:
+        self.gathering.add([capture(one, self.gathering) for one in exchanges])
 
     def send(self) -> list[Any]:
         """Return what arrives of what was gathered."""
@@ -151,7 +160,7 @@ def test_the_same_record_is_made_of_what_arrives(transfer: Transfer, name: str) 
     sent = EXCHANGES[name]
     size = sent.bodies.size if sent.bodies is not None else 0
     for _ in range(2):
-        transfer.gathering.add([copy_of(sent)])
+        transfer.add(sent)
         [(arrived, arrived_size)] = transfer.send()
         assert arrived_size == size
         expected = record_of(sent)
@@ -163,7 +172,7 @@ def test_the_same_record_is_made_of_what_arrives(transfer: Transfer, name: str) 
 
 
 def test_no_large_body_is_copied(transfer: Transfer) -> None:
-    transfer.gathering.add([copy_of(EXCHANGES["image"])])
+    transfer.add(EXCHANGES["image"])
     batch = READ_BATCH(transfer.gathering.finish())
     assert sum(size for _, size in [*batch.chunks, batch.lines, batch.tables]) < 0.1 * len(IMAGE)
     assert len(IMAGE) < transfer.gathering.size < 1.1 * len(IMAGE)
@@ -172,7 +181,7 @@ def test_no_large_body_is_copied(transfer: Transfer) -> None:
 def test_a_part_of_the_body_that_is_like_an_earlier_part_arrives(transfer: Transfer) -> None:
     body = b"A" * 40_000 + b"B" * 40_000
     sent = captured(Bodies(body, sent_head=b"a: b\r\n\r\n", sent=[memoryview(body)[1000:60_000]]))
-    transfer.gathering.add([sent])
+    transfer.add(sent)
     [(arrived, _)] = transfer.send()
     assert b"".join(arrived.bodies.sent) == body[1000:60_000]
 
@@ -230,7 +239,7 @@ def test_all_exchanges_arrive_in_their_order(transfer: Transfer) -> None:
     order = [0, 0, 1, 0, 1, 1, 0] * 100
     exchanges = [numbered_run(number) if is_run else passed(number) for number, is_run in enumerate(order)]
     for start in range(0, len(order), 32):
-        transfer.gathering.add(exchanges[start : start + 32])
+        transfer.add(*exchanges[start : start + 32])
     arrived = transfer.send()
     assert [int(item[0].id if len(item) == 2 else item[2][1:]) for item in arrived] == list(range(len(order)))
     lines = [item for item in arrived if len(item) != 2]
@@ -248,7 +257,7 @@ def test_deliveries_stay_the_same_objects(transfer: Transfer) -> None:
     same = Delivery("name")
     found = []
     for delivery in (DELIVERY, same, DELIVERY, Delivery("name")):
-        transfer.gathering.add([captured(Bodies(b"{}", delivery=delivery))])
+        transfer.add(captured(Bodies(b"{}", delivery=delivery)))
         [(arrived, _)] = transfer.send()
         found.append(arrived.bodies.delivery)
     assert found[0] is found[2]
@@ -258,16 +267,16 @@ def test_deliveries_stay_the_same_objects(transfer: Transfer) -> None:
 
 def test_exchanges_that_have_no_form_as_bytes_are_not_added(transfer: Transfer) -> None:
     unknown: Any = object()
-    transfer.gathering.add([numbered_run(1)])
+    transfer.add(numbered_run(1))
     with pytest.raises(TypeError):
-        transfer.gathering.add([passed(2), captured(trace=unknown)])
+        transfer.add(passed(2), captured(trace=unknown))
     assert transfer.gathering.count == 2
-    transfer.gathering.add([numbered_run(3)])
+    transfer.add(numbered_run(3))
     assert [item[0].id if len(item) == 2 else item[2] for item in transfer.send()] == ["1", b"/2", "3"]
 
 
 def test_what_has_no_form_as_bytes_renders_nothing(transfer: Transfer) -> None:
-    transfer.gathering.add([captured(Bodies(b"{}", delivery=DELIVERY, render=lambda body: "call"))])
+    transfer.add(captured(Bodies(b"{}", delivery=DELIVERY, render=lambda body: "call")))
     [(arrived, _)] = transfer.send()
     assert arrived.bodies.render is None
 
@@ -383,10 +392,10 @@ class Ended:
         self.held = held
         self._bodies = bodies
 
-    def captured(self, ended: float) -> Captured:
+    def captured(self, ended: float, shared: Shared) -> Captured | Passed:
         if self._bodies is None:
             raise RuntimeError
-        return captured(self._bodies, ended=ended)
+        return capture(captured(self._bodies, ended=ended), shared)
 
 
 async def test_a_fault_in_one_exchange_drops_only_that_one(start_gateway: StartGateway, tmp_path: Path) -> None:

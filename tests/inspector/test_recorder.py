@@ -14,7 +14,7 @@ from gateway.http1.request_heads import HeadLimits, RequestReader
 from gateway.inspector.recorder import Recorder
 from gateway.inspector.store import StoreError
 from gateway.observe.metrics import Metrics
-from gateway.proxy.capture import Passed
+from gateway.proxy.capture import Passed, Shared
 from tests.inspector.sinks import MemorySink
 from tests.wire import PATIENCE
 
@@ -25,7 +25,7 @@ _PASSED: Passed = (_FIELDS, b"GET", b"/", 1, 1, "127.0.0.1", 1.0, 2.0, 3.0, 200,
 class PassedExchange:
     held = 0
 
-    def captured(self, ended: float) -> Passed:
+    def captured(self, ended: float, shared: Shared) -> Passed:
         return _PASSED
 
 

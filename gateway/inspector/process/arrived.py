@@ -27,7 +27,7 @@ from gateway.inspector.writer import Waiting
 from gateway.observe.record import Delivery
 from gateway.ports import Answer, Steps
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Bodies, Captured, Data, FieldLines, Passed
+from gateway.proxy.capture import Bodies, Captured, Data, FieldLines, Passed, Render
 from gateway.recent import Recent
 
 _SHARED = 512
@@ -51,7 +51,7 @@ class BatchReader:
         self._read = partial(read_memory, memory)
         self._heads: Recent[ResponseHead] = Recent(_SHARED)
         self._deliveries: Recent[Delivery] = Recent(_SHARED)
-        self._renders: Recent[tuple[Callable[[str], str] | None]] = Recent(_SHARED)
+        self._renders: Recent[tuple[Render | None]] = Recent(_SHARED)
 
     def read(self, batch: Batch) -> Iterator[Waiting]:
         """Yield the exchanges of a batch, in their order, some at a time.
@@ -64,10 +64,10 @@ class BatchReader:
         count = 0
         for chunk in batch.chunks:
             waiting: Waiting = deque()
-            for item, numbers in zip(*READ_CHUNK(self._read(*chunk)), strict=True):
+            for item in READ_CHUNK(self._read(*chunk)):
                 while lines and lines[0][0] <= count:
                     waiting.append(one.passed(lines.popleft()[1]))
-                captured = one.captured(item, *numbers)
+                captured = one.captured(item)
                 waiting.append((captured, captured.bodies.size if captured.bodies is not None else 0))
                 count += 1
             yield waiting
@@ -81,7 +81,7 @@ class BatchReader:
         """Return a delivery; the same object for the same number."""
         return self._deliveries.get(number, lambda: delivery)
 
-    def render(self, number: int, pickled: bytes) -> Callable[[str], str] | None:
+    def render(self, number: int, pickled: bytes) -> Render | None:
         """Return what renders LLM calls."""
         return self._renders.get(number, lambda: (pickle.loads(pickled) if pickled else None,))[0]  # ours
 
@@ -94,14 +94,18 @@ class _Batch:
         self._places = tables.places
         self._fields: list[FieldLines] = [SentFields(*fields) for fields in tables.fields]
         self._heads = [*map(reader.head, tables.heads)]
-        self._deliveries = {number: reader.delivery(number, delivery) for number, delivery in tables.deliveries}
-        self._renders = {number: reader.render(number, pickled) for number, pickled in tables.renders}
+        self._deliveries: dict[int | None, Delivery] = {
+            number: reader.delivery(number, delivery) for number, delivery in tables.deliveries
+        }
+        self._renders: dict[int | None, Render | None] = {
+            number: reader.render(number, pickled) for number, pickled in tables.renders
+        }
 
     def passed(self, line: tuple[Any, ...]) -> Passed:
         fields, *values, head = line
         return self._fields[fields], *values, None if head is None else self._heads[head]
 
-    def captured(self, item: Item, delivery: int, render: int) -> Captured:
+    def captured(self, item: Item) -> Captured:
         answer = item.answer
         return Captured(
             item.id,
@@ -119,11 +123,11 @@ class _Batch:
             None if item.head is None else self._heads[item.head],
             None if answer is None else Answer(answer.status, CIMultiDict(answer.headers), answer.body),
             item.error,
-            None if item.bodies is None else self._bodies(item.bodies, delivery, render),
+            None if item.bodies is None else self._bodies(item.bodies),
             item.trace,
         )
 
-    def _bodies(self, bodies: ItemBodies, delivery: int, render: int) -> Bodies:
+    def _bodies(self, bodies: ItemBodies) -> Bodies:
         steps = None
         if bodies.steps is not None:
             steps = Steps(bodies.read_at)
@@ -136,8 +140,8 @@ class _Batch:
             None if bodies.sent is None else self._sent(bodies.sent, bodies.request, request),
             None if bodies.response is None else self._response(*bodies.response),
             None if bodies.relayed is None else self._pieces(bodies.relayed),
-            self._deliveries.get(delivery),
-            self._renders.get(render),
+            self._deliveries.get(bodies.delivery),
+            self._renders.get(bodies.render),
             bodies.read_at,
             bodies.sent_at,
             steps,

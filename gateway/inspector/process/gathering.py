@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,8 +13,8 @@ from gateway.inspector.process.own_memory import address_of
 from gateway.inspector.stores.encoding import replace_surrogates
 from gateway.observe.record import Delivery
 from gateway.ports import Steps
-from gateway.proxy.body_copy import BodyCopy
-from gateway.proxy.capture import Captured, Data, Passed
+from gateway.proxy.body_copy import BodyCopy, ResponseCopy
+from gateway.proxy.capture import Captured, Data, Passed, Render
 
 _LARGE = 16_384
 """Bytes from which a piece of a body is not encoded, but read where it is."""
@@ -54,9 +54,9 @@ class _Indexes(dict[Any, Any]):
 
 
 class Gathering:
-    """Exchanges in the form in which they are recorded. numbers: those of the other gathering too.
+    """Exchanges in the form in which they are recorded. Implements `gateway.proxy.capture.Shared`.
 
-    count: of the exchanges. size: bytes that are kept for the recorder.
+    numbers: those of the other gathering too. count: of the exchanges. size: bytes that are kept for the recorder.
     """
 
     def __init__(self, numbers: Numbers) -> None:
@@ -71,18 +71,20 @@ class Gathering:
         self._lent: list[Data] = []
         """What the recorder reads, kept until it has been read."""
         self._chunks: list[Span] = []
-        self._fields = _Indexes()
-        self._heads = _Indexes()
+        self.fields = _Indexes()
+        self.heads = _Indexes()
         self._numbers_here = {id(None): 0}
         """Numbers of deliveries and renders of these exchanges, by `id`. They are kept, so no other object has it."""
         self._kept: list[object] = []
         self._deliveries: list[tuple[int, Delivery | None]] = []
         self._renders: list[tuple[int, bytes]] = []
         self._places: list[Span] = []
-        self._lines: list[tuple[int, tuple[Any, ...]]] = []
+        self._lines: list[tuple[int, Passed]] = []
 
-    def add(self, exchanges: Iterable[Captured | Passed]) -> None:
-        """Add exchanges, which belong to the gathering from now on. It takes least time for some dozens.
+    def add(self, exchanges: Sequence[Captured | Passed]) -> None:
+        """Add exchanges, which were captured with this gathering, and belong to it from now on.
+
+        It takes least time for some dozens.
 
         Raises:
             TypeError, OverflowError: one has no form as bytes. Only those that passed unchanged are added.
@@ -90,16 +92,26 @@ class Gathering:
         runs: list[Captured] = []
         for exchange in exchanges:
             if isinstance(exchange, tuple):
-                fields, *values, head = exchange
-                self._lines.append((self._runs + len(runs), (self._fields[fields], *values, self._heads[head])))
+                self._lines.append((self._runs + len(runs), exchange))
                 self.count += 1
             else:
+                if (bodies := exchange.bodies) is not None:
+                    self._lend_bodies(bodies)
                 runs.append(exchange)
         if runs:
-            shared = [*map(self._replace_shared, runs)]
-            self._chunks.append(self._write((runs, shared)))
+            self._chunks.append(self._write(runs))
             self._runs += len(runs)
             self.count += len(runs)
+
+    def planned(self, delivery: Delivery | None, render: Render | None) -> tuple[int, int]:
+        """See `Shared`. None has the number 0."""
+        number = self._numbers_here.get(id(delivery))
+        if number is None:
+            number = self._add_delivery(delivery)
+        rendered = self._numbers_here.get(id(render))
+        if rendered is None:
+            rendered = self._add_render(render)
+        return number, rendered
 
     def _write(self, values: object) -> Span:
         try:
@@ -118,42 +130,25 @@ class Gathering:
     def _encode_object(self, thing: Any) -> object:
         """Return the form of an object that MessagePack does not know."""
         kind = type(thing)
-        if kind is Steps:
-            return thing.taken
+        if kind is ResponseCopy:
+            head = self.heads[thing.head]
+            return self._pieces(thing.pieces), thing.size, thing.complete, thing.limit, head, thing.decoded
         if kind is BodyCopy:
             return self._pieces(thing.pieces), thing.size, thing.complete, thing.limit
+        if kind is Steps:
+            return thing.taken
         if isinstance(thing, Mapping):
             return [(str(name), str(value)) for name, value in thing.items()]  # a multidict's names are not plain `str`
         raise TypeError(f"{kind.__qualname__} has no form as bytes")
 
-    def _replace_shared(self, captured: Any) -> tuple[int, int]:
-        """Put indexes and places in place of what other exchanges have too, and of large pieces of bodies.
-
-        Return the numbers of the delivery and of the render.
-        """
-        captured.fields = self._fields[captured.fields]
-        captured.head = self._heads[captured.head]
-        bodies = captured.bodies
-        if bodies is None:
-            return 0, 0
-        copy, request, sent = bodies.response, bodies.request, bodies.sent
-        if copy is not None:
-            pieces = copy.pieces if copy.size < _LARGE else self._pieces(copy.pieces)
-            bodies.response = pieces, copy.size, copy.complete, copy.limit, self._heads[copy.head], copy.decoded
+    def _lend_bodies(self, bodies: Any) -> None:
+        """Put places where they are in place of large pieces of a request's bodies."""
+        request, sent = bodies.request, bodies.sent
         is_large = isinstance(request, bytes) and len(request) >= _LARGE
         if is_large:
             bodies.request = self._piece(request)
         if sent and (is_large or len(sent) > 1 or len(sent[0]) >= _LARGE):
             bodies.sent = self._sent(sent, request if is_large else b"")
-        delivery, render = bodies.delivery, bodies.render
-        bodies.delivery = bodies.render = None
-        number = self._numbers_here.get(id(delivery))
-        if number is None:
-            number = self._add_delivery(delivery)
-        rendered = self._numbers_here.get(id(render))
-        if rendered is None:
-            rendered = self._add_render(render)
-        return number, rendered
 
     def _add_delivery(self, delivery: Delivery | None) -> int:
         """Return the number of a delivery, which is in the tables from now on."""
@@ -181,7 +176,9 @@ class Gathering:
             self._pickled[number] = known
         return known
 
-    def _pieces(self, pieces: Iterable[Data]) -> list[Data | int]:
+    def _pieces(self, pieces: Sequence[Data]) -> Sequence[Data | int]:
+        if len(pieces) == 1 and len(pieces[0]) < _LARGE:
+            return pieces
         return [piece if len(piece) < _LARGE else self._piece(piece) for piece in pieces]
 
     def _piece(self, piece: Data) -> int:
@@ -206,8 +203,8 @@ class Gathering:
     def finish(self) -> bytes:
         """Return the message that announces the exchanges. Errors as `add`."""
         lines = self._write(self._lines)
-        fields = [(list(field.lines), field.length) for field in self._fields.things]
-        heads = [head.raw for head in self._heads.things]
+        fields = [(list(field.lines), field.length) for field in self.fields.things]
+        heads = [head.raw for head in self.heads.things]
         tables = self._write((fields, heads, self._deliveries, self._renders, self._places))
         return ENCODER.encode(Batch(self._chunks, lines, tables))
 

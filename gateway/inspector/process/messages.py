@@ -45,7 +45,7 @@ Span = tuple[int, int]
 class Batch(Struct, array_like=True, frozen=True):
     """Where exchanges are.
 
-    chunks: each a `Chunk`. lines: a list of `LineItem`. tables: the `Tables`; the `Plan` in the first message.
+    chunks: each a list of `Item`. lines: a list of `LineItem`. tables: the `Tables`; the `Plan` in the first message.
     """
 
     chunks: list[Span]
@@ -75,7 +75,7 @@ ItemResponse = tuple[list[Piece], int, bool, int, int, bool]
 
 
 class ItemBodies(Struct, array_like=True, gc=False):
-    """`gateway.proxy.capture.Bodies`, which is encoded as it is."""
+    """`gateway.proxy.capture.Bodies`, which is encoded as it is. delivery, render: numbers in the tables; 0: none."""
 
     request: Piece | ItemCopy
     chunk_lines: bool
@@ -83,8 +83,8 @@ class ItemBodies(Struct, array_like=True, gc=False):
     sent: list[Piece] | None
     response: ItemResponse | None
     relayed: list[Piece] | None
-    delivery: None
-    render: None
+    delivery: int | None
+    render: int | None
     read_at: float
     sent_at: float
     steps: list[tuple[str, float, float]] | None
@@ -121,9 +121,6 @@ class Item(Struct, array_like=True, gc=False):
     trace: TraceContext | None
 
 
-Chunk = tuple[list[Item], list[tuple[int, int]]]
-"""Some exchanges, and the numbers of the delivery and the render of each; 0: none."""
-
 LineItem = tuple[int, tuple[int, bytes, bytes, int, int, str, float, float, float, int, int | None]]
 """A `gateway.proxy.capture.Passed` with indexes in the tables in place of the heads, after the number of items before
 it."""
@@ -146,6 +143,6 @@ class Tables(Struct, array_like=True, gc=False):
 ENCODER = msgspec.msgpack.Encoder()
 READ_BATCH = msgspec.msgpack.Decoder(Batch).decode
 READ_REPORT = msgspec.msgpack.Decoder(Report).decode
-READ_CHUNK = msgspec.msgpack.Decoder(Chunk).decode
+READ_CHUNK = msgspec.msgpack.Decoder(list[Item]).decode
 READ_LINES = msgspec.msgpack.Decoder(list[LineItem]).decode
 READ_TABLES = msgspec.msgpack.Decoder(Tables).decode

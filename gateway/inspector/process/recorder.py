@@ -175,7 +175,7 @@ class ProcessRecorder:
                 continue
             size += held
             try:
-                gathered.append(exchange.captured(ended))
+                gathered.append(exchange.captured(ended, gathering))
             except Exception:
                 self._log.exception("internal error")
                 self._metrics.record_dropped("fault")
