@@ -53,7 +53,7 @@ def settings(folder: Path, on: Mapping[str, Any]) -> dict[str, list[str]]:
 _SHARE = 1 / 5
 """Of the requests a second that a gateway answers at most. Both gateways get as many, as a busier one needs less CPU
 time a request. The recorder, which shares a core with the load, can keep up with them."""
-_ROUNDS_A_START = 4
+_ROUNDS_A_START = 2
 """Rounds after which the gateways are started again."""
 _IDLE = 0.015
 """Seconds of CPU time in 0.3 s, below which a process counts as idle."""

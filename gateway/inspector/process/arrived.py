@@ -14,7 +14,6 @@ from gateway.http1.response_heads import ResponseHead
 from gateway.http1.rules import HeadLimits
 from gateway.inspector.process.messages import (
     READ_CHUNK,
-    READ_LINES,
     READ_TABLES,
     Batch,
     Item,
@@ -60,18 +59,16 @@ class BatchReader:
             MemoryGone: the gateway's process has died.
         """
         one = _Batch(self, READ_TABLES(self._read(*batch.tables)), self._read)
-        lines = deque(READ_LINES(self._read(*batch.lines)))
-        count = 0
         for chunk in batch.chunks:
             waiting: Waiting = deque()
-            for item in READ_CHUNK(self._read(*chunk)):
-                while lines and lines[0][0] <= count:
-                    waiting.append(one.passed(lines.popleft()[1]))
-                captured = one.captured(item)
-                waiting.append((captured, captured.bodies.size if captured.bodies is not None else 0))
-                count += 1
+            items, lines = READ_CHUNK(self._read(*chunk))
+            done = 0
+            for before, line in lines:
+                waiting += map(one.sized, items[done:before])
+                waiting.append(one.passed(line))
+                done = before
+            waiting += map(one.sized, items[done:])
             yield waiting
-        yield deque(one.passed(line) for _, line in lines)
 
     def head(self, raw: bytes) -> ResponseHead:
         """Return a response's head; the same object for the same bytes."""
@@ -100,6 +97,10 @@ class _Batch:
         self._renders: dict[int | None, Render | None] = {
             number: reader.render(number, pickled) for number, pickled in tables.renders
         }
+
+    def sized(self, item: Item) -> tuple[Captured, int]:
+        captured = self.captured(item)
+        return captured, captured.bodies.size if captured.bodies is not None else 0
 
     def passed(self, line: tuple[Any, ...]) -> Passed:
         fields, *values, head = line

@@ -67,7 +67,7 @@ class Gathering:
 
     def clear(self) -> None:
         """Forget all exchanges."""
-        self.count = self.size = self._runs = 0
+        self.count = self.size = 0
         self._lent: list[Data] = []
         """What the recorder reads, kept until it has been read."""
         self._chunks: list[Span] = []
@@ -79,7 +79,6 @@ class Gathering:
         self._deliveries: list[tuple[int, Delivery | None]] = []
         self._renders: list[tuple[int, bytes]] = []
         self._places: list[Span] = []
-        self._lines: list[tuple[int, Passed]] = []
 
     def add(self, exchanges: Sequence[Captured | Passed]) -> None:
         """Add exchanges, which were captured with this gathering, and belong to it from now on.
@@ -87,21 +86,20 @@ class Gathering:
         It takes least time for some dozens.
 
         Raises:
-            TypeError, OverflowError: one has no form as bytes. Only those that passed unchanged are added.
+            TypeError, OverflowError: one has no form as bytes. None is added.
         """
-        runs: list[Captured] = []
+        items: list[Captured] = []
+        lines: list[tuple[int, Passed]] = []
         for exchange in exchanges:
             if isinstance(exchange, tuple):
-                self._lines.append((self._runs + len(runs), exchange))
-                self.count += 1
+                lines.append((len(items), exchange))
             else:
                 if (bodies := exchange.bodies) is not None:
                     self._lend_bodies(bodies)
-                runs.append(exchange)
-        if runs:
-            self._chunks.append(self._write(runs))
-            self._runs += len(runs)
-            self.count += len(runs)
+                items.append(exchange)
+        if exchanges:
+            self._chunks.append(self._write((items, lines)))
+        self.count += len(exchanges)
 
     def planned(self, delivery: Delivery | None, render: Render | None) -> tuple[int, int]:
         """See `Shared`. None has the number 0."""
@@ -202,12 +200,11 @@ class Gathering:
 
     def finish(self) -> bytes:
         """Return the message that announces the exchanges. Errors as `add`."""
-        lines = self._write(self._lines)
         fields = [(list(field.lines), field.length) for field in self.fields.things]
         heads = [head.raw for head in self.heads.things]
         tables = self._write((fields, heads, self._deliveries, self._renders, self._places))
-        return ENCODER.encode(Batch(self._chunks, lines, tables))
+        return ENCODER.encode(Batch(self._chunks, tables))
 
     def finish_plan(self, plan: Plan) -> bytes:
         """As `finish`, for what the process needs to know before the first exchanges."""
-        return ENCODER.encode(Batch([], (0, 0), self._lend(pickle.dumps(plan))))
+        return ENCODER.encode(Batch([], self._lend(pickle.dumps(plan))))

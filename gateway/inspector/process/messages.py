@@ -45,11 +45,10 @@ Span = tuple[int, int]
 class Batch(Struct, array_like=True, frozen=True):
     """Where exchanges are.
 
-    chunks: each a list of `Item`. lines: a list of `LineItem`. tables: the `Tables`; the `Plan` in the first message.
+    chunks: each a `Chunk`. tables: the `Tables`; the `Plan` in the first message.
     """
 
     chunks: list[Span]
-    lines: Span
     tables: Span
 
 
@@ -121,9 +120,11 @@ class Item(Struct, array_like=True, gc=False):
     trace: TraceContext | None
 
 
-LineItem = tuple[int, tuple[int, bytes, bytes, int, int, str, float, float, float, int, int | None]]
-"""A `gateway.proxy.capture.Passed` with indexes in the tables in place of the heads, after the number of items before
-it."""
+LineItem = tuple[int, bytes, bytes, int, int, str, float, float, float, int, int | None]
+"""`gateway.proxy.capture.Passed`, with indexes in the tables in place of the heads."""
+
+Chunk = tuple[list[Item], list[tuple[int, LineItem]]]
+"""Exchanges, and those of which only a line is recorded, each after the number of items before it."""
 
 
 class Tables(Struct, array_like=True, gc=False):
@@ -143,6 +144,5 @@ class Tables(Struct, array_like=True, gc=False):
 ENCODER = msgspec.msgpack.Encoder()
 READ_BATCH = msgspec.msgpack.Decoder(Batch).decode
 READ_REPORT = msgspec.msgpack.Decoder(Report).decode
-READ_CHUNK = msgspec.msgpack.Decoder(list[Item]).decode
-READ_LINES = msgspec.msgpack.Decoder(list[LineItem]).decode
+READ_CHUNK = msgspec.msgpack.Decoder(Chunk).decode
 READ_TABLES = msgspec.msgpack.Decoder(Tables).decode

@@ -35,7 +35,7 @@ _FIRST, _LONGEST_PAUSE = 0.2, 30.0
 """Seconds before the process is started again: the first time, and at most. The pause doubles each time."""
 _STEADY = 10.0
 """Seconds after which the pause starts over."""
-_LARGE = 16 << 20
+_LARGE = 8 << 20
 """Bytes that are announced at once, before `GATHER` is over."""
 _AT_ONCE = 32
 """Exchanges that are gathered at a time: their code and tables then are in the processor's caches for all but one."""
