@@ -74,7 +74,7 @@ ItemResponse = tuple[list[Piece], int, bool, int, int, bool]
 
 
 class ItemBodies(Struct, array_like=True, gc=False):
-    """`gateway.proxy.capture.Bodies`, which is encoded as it is. delivery, render: numbers in the tables; 0: none."""
+    """`gateway.proxy.capture.Bodies`, which is encoded as it is. delivery, render: numbers in the tables, or none."""
 
     request: Piece | ItemCopy
     chunk_lines: bool
