@@ -47,18 +47,18 @@ class _References(Protocol):
 
 
 class Shared(Protocol):
-    """What stands, in a `Captured`, for the objects that many exchanges have in common: numbers, or they themselves."""
+    """References to objects that many exchanges have in common, for a `Captured`: numbers, or the objects themselves."""
 
     @property
     def fields(self) -> _References:
-        """Stand for `FieldLines`."""
+        """References to `FieldLines`."""
 
     @property
     def heads(self) -> _References:
-        """Stand for heads of responses; None for none."""
+        """References to heads of responses. That to None is None."""
 
     def planned(self, delivery: Delivery | None, render: Render | None) -> tuple[Any, Any]:
-        """Return what stands for a delivery and for what renders LLM calls."""
+        """Return references to a delivery and to what renders LLM calls."""
 
 
 class _Same:
@@ -67,7 +67,7 @@ class _Same:
 
 
 class Objects:
-    """Implements `Shared`: nothing stands for another object."""
+    """Implements `Shared`: each reference is the object itself."""
 
     fields = heads = _Same()
 
@@ -82,7 +82,7 @@ class Bodies(Struct, array_like=True, gc=False):
     request: as it arrived, with its chunk lines if `chunk_lines`. sent_head: the head lines that were sent to the
     cluster in place of the client's, b"" if those were sent. sent: the body that was sent in place of the client's, in
     pieces. response: the cluster's. relayed: what was sent to the client in place of an event stream's pieces.
-    delivery, render: see `gateway.ports.Forward`, or what stands for them.
+    delivery, render: see `gateway.ports.Forward`; or references to them.
     read_at, sent_at: when the request's body was complete, and when the request was sent; 0 if it was not. steps: what
     the use case noted. guardrails: see `gateway.ports.Forward`.
     """
@@ -124,7 +124,7 @@ class Captured(Struct, array_like=True, gc=False):
 
     id: "" if it was not needed yet. fields, method, target, minor: of the request. connection, client: number and
     address of the client's connection. answered_at: when the head of the cluster's response arrived; 0 without one.
-    head: that head. (`Shared` may have put numbers in place of fields and head.) status: see `ExchangeRecord`. answer:
+    head: that head. (fields and head may be references of a `Shared`.) status: see `ExchangeRecord`. answer:
     the gateway's own response, or the body in place of the cluster's. error: why the gateway refused or failed it.
     bodies: None if they are not recorded. trace: see `ExchangeRecord`.
     """

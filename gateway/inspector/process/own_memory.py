@@ -30,7 +30,7 @@ class _Buffer(ctypes.Structure):
 
 
 _HEAD = bytes.__basicsize__ - 1
-"""Bytes of a `bytes` object before its own (`PyBytesObject`; the last byte of its size is the terminating null)."""
+"""Size of what precedes the data in a `bytes` object. `__basicsize__` counts the null byte after the data too."""
 _SIMPLE = 0
 """PyBUF_SIMPLE: contiguous bytes."""
 _get_buffer = ctypes.pythonapi.PyObject_GetBuffer
