@@ -47,7 +47,7 @@ class _References(Protocol):
 
 
 class Shared(Protocol):
-    """References to objects that many exchanges have in common, for a `Captured`: numbers, or the objects themselves."""
+    """References to objects that many exchanges have in common, in a `Captured`: numbers, or these themselves."""
 
     @property
     def fields(self) -> _References:
