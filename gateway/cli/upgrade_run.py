@@ -150,18 +150,26 @@ class UpgradeRun:
         self.done.append(Done(journal.record.key, journal.path, result, journal.record.outcome))
 
     def _carry_out(self, journal: Journal, credential: Mapping[str, str] | None) -> Result:
-        carry_out(self._cluster, journal, self._probe(journal), self.report, credential, changed=self._tell_gateways)
+        left = carry_out(
+            self._cluster, journal, self._probe(journal), self.report, credential, changed=self._tell_gateways
+        )
         self.report(f"{journal.record.key}: upgraded; to undo it: {self._rollback_command(journal)}")
+        self._report_left(left)
         return "upgraded"
 
     def _undo(self, journal: Journal) -> Result:
         same = journal.is_of(self._cluster.url)
         try:
-            roll_back(self._cluster, journal, self.report, changed=self._tell_gateways, accept_gone=same)
+            left = roll_back(self._cluster, journal, self.report, changed=self._tell_gateways, accept_gone=same)
             self.report(f"{journal.record.key}: undone; an earlier run had begun to undo it")
+            self._report_left(left)
         except Gone as gone:
             self.report(f"{journal.path}: {gone}")
         return "rolled back"
+
+    def _report_left(self, left: Iterable[str]) -> None:
+        for line in left:
+            self.report(f"  but {line}")
 
     def _probe(self, journal: Journal) -> Callable[[], None]:
         def check() -> None:

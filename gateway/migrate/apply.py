@@ -18,6 +18,7 @@ from typing import Any
 from gateway.migrate import loading, marked
 from gateway.migrate.backup import Journal
 from gateway.migrate.connection import Cluster
+from gateway.migrate.connector_users import explain_if_unused
 from gateway.migrate.parking import Parking
 from gateway.migrate.reading import Missing, read_part
 from gateway.migrate.steps import MADE, Call, Step, deploy, undeploy
@@ -218,8 +219,15 @@ class Runner:
             except InUse as refused:
                 # A request loaded a model again between the two calls.
                 if not set(refused.models) <= set(self._record.models):
-                    raise
+                    raise self._explained(refused, place) from None
         self._parking.put(call, place, goals)
+
+    def _explained(self, refused: InUse, place: str) -> StepFailed:
+        """Return the failure of a write that is refused because of models that are not the upgrade's."""
+        others = set(refused.models) - set(self._record.models)
+        why = explain_if_unused(self._cluster, place.partition("/")[2], sorted(others))
+        remedy = "make the upgrade with a new connector (--credential-file, --ask-credential)"
+        return StepFailed(f"{refused}; {why}: {remedy}") if why else refused
 
     def _load_again(self) -> None:
         """Let the models use what was written, and restore their states."""
@@ -240,7 +248,9 @@ class Runner:
 
     def _remove_made(self) -> None:
         for id_ in [self._record.made] if self._record.made else marked.find(self._writer, self._record.tag):
-            marked.remove(self._writer, id_)
+            why = marked.remove(self._writer, id_)
+            if why:
+                self._journal.note_unremoved(id_, why)
         self._record.made = ""
 
     def _filled(self, call: Call) -> Call:

@@ -43,7 +43,8 @@ class Record(msgspec.Struct, kw_only=True):
     parameters that the connector gets; slot: the name of the template's. documents: ``agents/ID``, ``models/ID`` and
     ``connectors/ID`` as they were read.
     states: one per step. made: the id of the new connector, "" until it is known. parked: the id of the connector that
-    models name while theirs is changed, "" for none, or `UNKNOWN` while it is being created.
+    models name while theirs is changed, "" for none, or `UNKNOWN` while it is being created. unremoved: connectors that
+    the upgrade made and could not remove, though no model uses them, and why.
     """
 
     format: int = _FORMAT
@@ -62,6 +63,7 @@ class Record(msgspec.Struct, kw_only=True):
     states: list[State]
     made: str = ""
     parked: str = ""
+    unremoved: dict[str, str] = {}
     outcome: Outcome = "applying"
 
     @property
@@ -142,6 +144,11 @@ class Journal:
     def park(self, connector: str) -> None:
         """Record the connector that models name while theirs is changed: its id, "" or `UNKNOWN`."""
         self.record.parked = connector
+        self.save()
+
+    def note_unremoved(self, connector: str, why: str) -> None:
+        """Record a connector that could not be removed, though no model uses it."""
+        self.record.unremoved[connector] = why
         self.save()
 
     def close(self, outcome: Outcome) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 
 from gateway.agents.documents import needed
 from gateway.agents.lookup import document_path
-from gateway.migrate.connection import Cluster, ClusterUnreachable, answer_of
+from gateway.migrate.connection import Cluster, ClusterError, ClusterUnreachable, answer_of
+from gateway.migrate.connector_users import explain_if_unused, named_users
 from gateway.migrate.search import Kind, search_all
 from gateway.register.documents import REGISTRATION_PARAMETER, TAG
 from gateway.register.quick import QUICK_PARAMETER
@@ -36,8 +37,8 @@ _TRY_AGAIN = frozenset({("models", 400), ("model_groups", 409)})
 class Leftover:
     """One leftover. age: seconds since it was last written.
 
-    outcome: of its removal: ``removed``, ``kept`` (it is in use again, or does not exist any more) or ``failed``.
-    error: why the removal failed.
+    outcome: of its removal: ``removed``, ``kept`` (it is in use again, does not exist any more, or the cluster takes
+    models of other connectors for its users) or ``failed``. error: why it could not be removed.
     """
 
     kind: Kind
@@ -93,8 +94,7 @@ def remove(
         if (one.kind, one.id) not in still or not _same(cluster, one):
             yield replace(one, outcome="kept")
             continue
-        error = _remove(cluster, one, sleep)
-        yield replace(one, outcome="failed" if error else "removed", error=error)
+        yield _remove(cluster, one, sleep)
 
 
 def _unused(cluster: Cluster, documents: Mapping[Kind, Mapping[str, Any]], now: float) -> Iterator[Leftover]:
@@ -170,23 +170,37 @@ def _same(cluster: Cluster, one: Leftover) -> bool:
     return status == 200 and _tag(one.kind, document) == one.tag
 
 
-def _remove(cluster: Cluster, one: Leftover, sleep: Callable[[float], None]) -> str:
-    """Remove a leftover. Return the error, or "" for success."""
-    error = ""
+def _remove(cluster: Cluster, one: Leftover, sleep: Callable[[float], None]) -> Leftover:
+    """Remove a leftover and return it with its outcome."""
     try:
-        for _ in range(_TRIES):
-            if one.kind == "models":
-                cluster.call("POST", document_path("models", one.id, "/_undeploy"))
-            status, answer = cluster.call("DELETE", document_path(one.kind, one.id))
-            if status in (200, 404):
-                return ""
-            error = answer_of(status, answer)
-            if (one.kind, status) not in _TRY_AGAIN:
-                return error
-            sleep(_PAUSE)
-    except ClusterUnreachable as failure:
-        return "" if _is_gone(cluster, one) else str(failure)
-    return error
+        status, answer = _delete(cluster, one, sleep)
+        if status in (200, 404):
+            return replace(one, outcome="removed")
+        why = explain_if_unused(cluster, one.id, named_users(answer)) if one.kind == "connectors" else ""
+        if why:
+            return replace(one, outcome="kept", error=why)
+        error = answer_of(status, answer)
+    except ClusterError as failure:
+        if _is_gone(cluster, one):
+            return replace(one, outcome="removed")
+        error = str(failure)
+    return replace(one, outcome="failed", error=error)
+
+
+def _delete(cluster: Cluster, one: Leftover, sleep: Callable[[float], None]) -> tuple[int, dict[str, Any]]:
+    """Delete a leftover, if need be several times. Return the last answer.
+
+    Raises:
+        ClusterUnreachable: the cluster did not answer.
+    """
+    for _ in range(_TRIES):
+        if one.kind == "models":
+            cluster.call("POST", document_path("models", one.id, "/_undeploy"))
+        status, answer = cluster.call("DELETE", document_path(one.kind, one.id))
+        if (one.kind, status) not in _TRY_AGAIN:
+            break
+        sleep(_PAUSE)
+    return status, answer
 
 
 def _is_gone(cluster: Cluster, one: Leftover) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.migrate.connection import answer_of
+from gateway.migrate.connector_users import explain_if_unused, named_users
 from gateway.migrate.search import search_all
 from gateway.migrate.steps import Call, marker
 from gateway.migrate.writer import StepFailed, Writer
@@ -44,20 +45,26 @@ def removal(connector: str) -> Call:
     return Call("DELETE", f"/_plugins/_ml/connectors/{connector}")
 
 
-def remove(writer: Writer, connector: str) -> None:
+def remove(writer: Writer, connector: str) -> str:
     """Delete a connector. A missing one is fine.
 
+    Return "", or why it stays although no model uses it: see `explain_if_unused`.
+
     Raises:
-        StepFailed: the cluster refuses it.
+        StepFailed: the cluster refuses it for another reason.
+        ClusterError: a model that the refusal names can't be read.
     """
     call = removal(connector)
     end = writer.clock.monotonic() + min(writer.patience, _LAG)
     while True:
         status, answer = writer.send(call)
         if status in (200, 404) or writer.cluster.call("GET", call.path)[0] == 404:
-            return
+            return ""
         # The cluster may still find a model that names it, as its search lags.
         if writer.clock.monotonic() >= end:
+            why = explain_if_unused(writer.cluster, connector, named_users(answer))
+            if why:
+                return why
             reason = answer_of(status, answer) if status else "no answer"
             raise StepFailed(f"{call.method} {call.path}: {reason}")
         writer.pause()

@@ -67,7 +67,9 @@ class Parking:
             if read_part(self._writer.cluster, named) in others:
                 self._writer.put(attach(model, own), named, (own,))
         for other in others:
-            marked.remove(self._writer, other)
+            why = marked.remove(self._writer, other)
+            if why:
+                self._journal.note_unremoved(other, why)
         self._journal.park("")
 
     def remaining(self) -> list[Call]:

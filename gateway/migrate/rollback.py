@@ -50,8 +50,10 @@ def carry_out(
     patience: float = PATIENCE,
     clock: Clock = time,
     changed: Callable[[], None] = lambda: None,
-) -> None:
+) -> list[str]:
     """Apply the remaining steps of the journal and probe the result. If that fails, undo all steps.
+
+    Return a line for each connector that the upgrade needed for a while and could not remove.
 
     report, credential, patience, clock, changed: see `Runner`.
 
@@ -73,7 +75,8 @@ def carry_out(
             runner.backward()
         except Failure as worse:
             raise UndoFailed(f"{error}; undoing the changes failed, too: {worse}", worse, runner) from None
-        raise RolledBack(str(error), _differences(cluster, journal)) from None
+        raise RolledBack(str(error), _read_all(_compare(cluster, journal))) from None
+    return _read_all(_unremoved(cluster, journal.record.unremoved))
 
 
 def roll_back(
@@ -102,12 +105,13 @@ def roll_back(
         raise UndoFailed(str(error), error, runner) from None
     if gone:
         raise Gone(f"{gone} is gone from the cluster: there is nothing to undo")
-    return _differences(cluster, journal)
+    return _read_all(_compare(cluster, journal))
 
 
-def _differences(cluster: Cluster, journal: Journal) -> list[str]:
+def _read_all(lines: Iterator[str]) -> list[str]:
+    """Return the lines about what is read back; one line if it can't be."""
     try:
-        return list(_compare(cluster, journal))
+        return list(lines)
     except ClusterError as error:
         return [f"this could not be read back: {error}"]
 
@@ -115,6 +119,7 @@ def _differences(cluster: Cluster, journal: Journal) -> list[str]:
 def _compare(cluster: Cluster, journal: Journal) -> Iterator[str]:
     """Read what the upgrade changes and compare it with the backup. Apart from times, only a parameter may remain."""
     record = journal.record
+    yield from _unremoved(cluster, record.unremoved)
     for model in record.deployed:
         try:
             if not read_part(cluster, f"models/{model}/deployed"):
@@ -123,7 +128,7 @@ def _compare(cluster: Cluster, journal: Journal) -> Iterator[str]:
             yield f"models/{model} is gone from the cluster"
     for step in record.steps:
         if step.action == "create":
-            continue  # it was removed, otherwise the undo had failed
+            continue  # it was removed or is in `unremoved`, otherwise the undo had failed
         now = read_part(cluster, step.place)
         if now == step.before:
             continue
@@ -132,6 +137,17 @@ def _compare(cluster: Cluster, journal: Journal) -> Iterator[str]:
 a PUT can't remove parameters"
         else:
             yield f"{step.place} differs from the backup: {_names(now, step.before)}"
+
+
+def _unremoved(cluster: Cluster, connectors: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each connector that could not be removed and still exists. connectors: ids, and why."""
+    for connector, why in connectors.items():
+        try:
+            read_part(cluster, f"connectors/{connector}")
+        except Missing:
+            continue
+        later = "once these are gone, `mlc-gateway cleanup --apply` removes it"
+        yield f"connectors/{connector}, which no model uses, could not be removed: {why}; {later}"
 
 
 def _names(now: Any, before: Any) -> str:

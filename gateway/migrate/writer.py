@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from gateway.migrate.connection import Cluster, ClusterError, ClusterUnreachable, answer_of
+from gateway.migrate.connector_users import named_users
 from gateway.migrate.reading import read_part
 from gateway.migrate.steps import Call
 
@@ -18,7 +18,6 @@ NO_ANSWER = 0
 _PAUSE = 0.1
 _LATER = 2.0  # seconds that a request without an answer may still be running before it is sent again
 _BUSY = (429, 502, 503, 504)
-_IN_USE = re.compile(r"please undeploy the models first: \[([^\]]*)\]")
 
 Report = Callable[[str], None]
 
@@ -118,5 +117,5 @@ class Writer:
     def _failure(self, call: Call, status: int, answer: Mapping[str, Any]) -> StepFailed:
         reason = {NO_ANSWER: "no answer", 200: "accepted, but it did not take effect"}.get(status)
         message = f"{call.method} {call.path}: {reason or answer_of(status, answer)}"
-        in_use = _IN_USE.search(str(answer)) if status == 400 else None
-        return InUse(message, in_use[1].split(", ")) if in_use else StepFailed(message)
+        users = named_users(answer) if status == 400 else []
+        return InUse(message, users) if users else StepFailed(message)
