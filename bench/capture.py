@@ -17,11 +17,11 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.load import Ask, Connection, counted
+from bench.load import CONNECTIONS, Ask, Connection, counted, in_turns
 from bench.process import Process, allow_many_files, free_port
 from bench.rewrite import image_body, text_body
 from bench.upstream import EXECUTE
@@ -112,10 +112,9 @@ class Rounds:
         return process
 
     def _round(self, gateways: dict[str, Process], reverse: bool) -> None:
+        in_order = [gateways[name] for name in sorted(gateways, reverse=reverse)]
         for what, ask in LOADS.items():
-            times = {}
-            for name in sorted(gateways, reverse=reverse):
-                times[name] = self._cpu(gateways[name], ask, self.rates[what])
+            times = self._cpu(in_order, ask, self.rates[what])
             on, off = times["on"], times["off"]
             self.ratios[what].append(Cpu(on.serving / off.all, on.all / off.all))
             self.micros[what].append(off.all * 1e6)
@@ -125,15 +124,19 @@ class Rounds:
         answers, seconds = counted(process.port, ask, 1.0, self._load_core, self._folder)
         return answers / seconds * _SHARE
 
-    def _cpu(self, process: Process, ask: Ask, rate: float) -> Cpu:
-        """CPU time a request. What a request leaves to the recorder is included."""
-        connection = Connection(process.port)
-        connection.exchange(ask.raw())
-        connection.close()
-        before, alone = process.cpu(), process.cpu_alone()
-        answers, _ = counted(process.port, ask, self._seconds, self._load_core, self._folder, rate=rate)
-        spent = _settled(process) - before
-        return Cpu((process.cpu_alone() - alone) / max(answers, 1), spent / max(answers, 1))
+    def _cpu(self, gateways: Sequence[Process], ask: Ask, rate: float) -> dict[str, Cpu]:
+        """CPU time a request of each gateway. What a request leaves to the recorder is included."""
+        for process in gateways:
+            connection = Connection(process.port)
+            connection.exchange(ask.raw())
+            connection.close()
+        before = [Cpu(process.cpu_alone(), process.cpu()) for process in gateways]
+        answers = in_turns([process.port for process in gateways], ask, self._seconds, CONNECTIONS, rate)
+        spent = {}
+        for process, then, count in zip(gateways, before, answers, strict=True):
+            every = _settled(process) - then.all
+            spent[process.name] = Cpu((process.cpu_alone() - then.serving) / count, every / count)
+        return spent
 
 
 def _read_dropped(admin: int) -> float:

@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 CONNECTIONS = 16
@@ -23,6 +24,8 @@ HEADERS = {
     "User-Agent": "opensearch-py/3.0.0 (Python 3.11.7)",
     "Connection": "keep-alive",
 }
+_TURN = 0.05
+"""Seconds. A machine's speed hardly changes from one turn to the next, as it does from one second to the next."""
 _DONE = re.compile(r"(\d+) requests in ([\d.]+)(ms|s|m)\b")
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0}
 _FAULT = re.compile(r"(Non-2xx.*|Socket errors:.*)")
@@ -66,9 +69,7 @@ def counted(
     """
     wrk = shutil.which("wrk")
     if wrk is None or rate:
-        command = [sys.executable, "-m", "bench.load", str(port), str(seconds), str(connections), str(rate)]
-        completed = subprocess.run(command, input=ask.raw(), capture_output=True, check=True)
-        return int(completed.stdout), seconds
+        return in_turns([port], ask, seconds, connections, rate)[0], seconds
     script = folder / "ask.lua"
     lines = [f'wrk.headers["{name}"] = "{value}"' for name, value in {**HEADERS, **ask.headers}.items()]
     if ask.body:
@@ -85,21 +86,52 @@ def counted(
     return int(done[1]), float(done[2]) * _UNITS[done[3]]
 
 
+def in_turns(ports: Sequence[int], ask: Ask, seconds: float, connections: int, rate: float) -> list[int]:
+    """As `counted`, at several ports in short turns; the number of answers of each. seconds: for each."""
+    places = ",".join(map(str, ports))
+    command = [sys.executable, "-m", "bench.load", places, str(seconds), str(connections), str(rate)]
+    completed = subprocess.run(command, input=ask.raw(), capture_output=True, check=True)
+    return [*map(int, completed.stdout.split())]
+
+
+class _Turns:
+    """One of several ports, each of which gets requests for `_TURN` seconds at a time. number: its own, from 0 on.
+
+    Its time counts its own turns only.
+    """
+
+    def __init__(self, number: int, ports: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._start = self._loop.time() + number * _TURN
+        self._cycle = ports * _TURN
+
+    def now(self) -> float:
+        """Its time."""
+        cycles, rest = divmod(self._loop.time() - self._start, self._cycle)
+        return cycles * _TURN + min(rest, _TURN)
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> None:
+        """Call at a point of its time."""
+        turns, rest = divmod(when, _TURN)
+        self._loop.call_at(self._start + turns * self._cycle + rest, callback)
+
+
 class _Client(asyncio.Protocol):
     """One connection that asks again as soon as the answer is whole (it must give its length)."""
 
-    def __init__(self, raw: bytes, tally: list[int], pause: float = 0.0) -> None:
+    def __init__(self, raw: bytes, tally: list[int], turns: _Turns, pause: float = 0.0) -> None:
         self.raw = raw
         self.tally = tally
+        self.turns = turns
         self.pause = pause
-        """Seconds from one request to the next; 0: the next one follows its answer."""
+        """Seconds from one request to the next; 0: the next one follows its answer, whosever turn it is."""
         self.due = 0.0
         self.head = b""
         self.left = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
-        self.due = asyncio.get_running_loop().time() + self.pause * random.random()
+        self.due = max(self.turns.now(), 0.0) + self.pause * random.random()
         self.ask()
 
     def ask(self) -> None:
@@ -107,9 +139,8 @@ class _Client(asyncio.Protocol):
         if not self.pause:
             self._send()
             return
-        loop = asyncio.get_running_loop()
-        loop.call_at(self.due, self._send)
-        self.due = max(self.due + self.pause, loop.time())
+        self.turns.call_at(self.due, self._send)
+        self.due = max(self.due + self.pause, self.turns.now())
 
     def _send(self) -> None:
         if not self.transport.is_closing():
@@ -132,19 +163,20 @@ class _Client(asyncio.Protocol):
         self.tally[1] += 1
 
 
-async def _own(port: int, raw: bytes, seconds: float, connections: int, rate: float) -> int:
+async def _own(ports: Sequence[int], raw: bytes, seconds: float, connections: int, rate: float) -> list[int]:
     loop = asyncio.get_running_loop()
-    tally = [0, 0]
+    tallies = [[0, 0] for _ in ports]
     pause = connections / rate if rate else 0.0
-    made = [
-        await loop.create_connection(lambda: _Client(raw, tally, pause), "127.0.0.1", port) for _ in range(connections)
-    ]
-    await asyncio.sleep(seconds)
-    if tally[1]:
-        raise RuntimeError(f"{tally[1]} connections were cut")
+    made = []
+    for number, port in enumerate(ports):
+        client = partial(_Client, raw, tallies[number], _Turns(number, len(ports)), pause)
+        made += [await loop.create_connection(client, "127.0.0.1", port) for _ in range(connections)]
+    await asyncio.sleep(seconds * len(ports))
+    if cut := sum(tally[1] for tally in tallies):
+        raise RuntimeError(f"{cut} connections were cut")
     for transport, _ in made:
         transport.abort()
-    return tally[0]
+    return [tally[0] for tally in tallies]
 
 
 def length(head: bytes) -> int:
@@ -203,8 +235,6 @@ class Connection:
 if __name__ == "__main__":
     import uvloop
 
-    print(
-        uvloop.run(
-            _own(int(sys.argv[1]), sys.stdin.buffer.read(), float(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
-        )
-    )
+    places, duration, number, rate = sys.argv[1:]
+    each = [*map(int, places.split(","))]
+    print(*uvloop.run(_own(each, sys.stdin.buffer.read(), float(duration), int(number), float(rate))))

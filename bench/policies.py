@@ -34,7 +34,7 @@ def measure(policies: Mapping[str, Mapping[str, Any]]) -> None:
             rounds = Rounds(Path(folder), _SECONDS, {"policy": policy})
             rounds.run(_ROUNDS)
         for load, ratios in rounds.ratios.items():
-            off, ratio = statistics.median(rounds.micros[load]), statistics.median(ratios)
+            off, ratio = statistics.median(rounds.micros[load]), statistics.median(ratio.serving for ratio in ratios)
             print(f"| {name} | {load} | {off:.0f} µs | {off * ratio:.0f} µs ({ratio:.2f}) |", flush=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from gateway.proxy.body_copy import ResponseCopy
 from gateway.proxy.capture import Bodies, Captured
 
 _SEARCHED = 64 * 1024
@@ -15,7 +16,7 @@ _OUTPUT = re.compile(rb'"name"\s*+:\s*+"memory_id"\s*+,\s*+"result"\s*+:\s*+' + 
 
 def run_content(bodies: Bodies | None) -> bytes:
     """Return the cluster's response to a run, decoded; b"" if there is none, or it is not whole. It may take long."""
-    if bodies is None or bodies.delivery is None or bodies.response is None:
+    if bodies is None or bodies.delivery is None or not isinstance(bodies.response, ResponseCopy):
         return b""
     return bodies.response.content()
 

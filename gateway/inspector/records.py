@@ -28,6 +28,7 @@ from gateway.observe.record import (
 )
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
+from gateway.proxy.body_copy import HELD_ANSWER, ResponseCopy
 from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.request_log import new_id
 from gateway.proxy.routes import Intent
@@ -81,6 +82,9 @@ class RecordMaker:
 
     def _make(self, captured: Captured, offset: float) -> ExchangeRecord:
         bodies = captured.bodies
+        if bodies is not None and isinstance(bodies.response, bytes):
+            assert captured.head is not None
+            bodies.response = ResponseCopy(HELD_ANSWER, captured.head, True, bodies.response, True)
         found = Secrets()
         head = self._heads.request(captured.fields, found)
         if bodies is None or not self._records_bodies:
@@ -202,7 +206,7 @@ class RecordMaker:
 
     def _response(self, captured: Captured, bodies: Bodies, found: Secrets) -> HttpMessage | None:
         copy = bodies.response
-        if copy is None:
+        if not isinstance(copy, ResponseCopy):  # there is none: `_make` has replaced bytes
             return self._response_line(captured, found)
         head = self._heads.response(copy.head, found)
         return HttpMessage(head.headers, self._bodies.copied(copy, not copy.decoded, head.codings, found))

@@ -8,6 +8,9 @@ from gateway.http1.rules import Malformed
 from gateway.proxy import content_coding
 from gateway.unified.budget import SMALL_TEXT
 
+HELD_ANSWER = 16 * 1024 * 1024
+"""Largest response, in bytes, that is held for the use case to finish, and copied for the recorder."""
+
 
 class BodyCopy:
     """A body as it came. limit: most bytes that are kept; the rest is only counted.

@@ -81,7 +81,8 @@ class Bodies(Struct, array_like=True, gc=False):
 
     request: as it arrived, with its chunk lines if `chunk_lines`. sent_head: the head lines that were sent to the
     cluster in place of the client's, b"" if those were sent. sent: the body that was sent in place of the client's, in
-    pieces. response: the cluster's. relayed: what was sent to the client in place of an event stream's pieces.
+    pieces. response: the cluster's; bytes: its body, if that is not chunked and arrived in one piece with the head of
+    `Captured`. relayed: what was sent to the client in place of an event stream's pieces.
     delivery, render: see `gateway.ports.Forward`; or references to them.
     read_at, sent_at: when the request's body was complete, and when the request was sent; 0 if it was not. steps: what
     the use case noted. guardrails: see `gateway.ports.Forward`.
@@ -91,7 +92,7 @@ class Bodies(Struct, array_like=True, gc=False):
     chunk_lines: bool = False
     sent_head: bytes = b""
     sent: Sequence[Data] | None = None
-    response: ResponseCopy | None = None
+    response: ResponseCopy | bytes | None = None
     relayed: list[bytes] | None = None
     delivery: Delivery | None = None
     render: Render | None = None
@@ -109,7 +110,9 @@ class Bodies(Struct, array_like=True, gc=False):
             held += len(sent[0]) if len(sent) == 1 else sum(map(len, sent))
         if self.relayed is not None:
             held += sum(map(len, self.relayed))
-        return held if response is None else held + min(response.size, response.limit)
+        if response is None:
+            return held
+        return held + (len(response) if isinstance(response, bytes) else min(response.size, response.limit))
 
 
 class CapturedError(Struct, frozen=True, array_like=True, gc=False):

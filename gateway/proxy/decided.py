@@ -15,7 +15,7 @@ from gateway.http1.response_heads import ResponseHead
 from gateway.ports import Answer, Answered, Finish, Forward
 from gateway.proxy import content_coding
 from gateway.proxy.answer_report import AnswerReport
-from gateway.proxy.body_copy import ResponseCopy
+from gateway.proxy.body_copy import HELD_ANSWER, ResponseCopy
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.interfaces import Client
 from gateway.proxy.relayed_head import head_with_length
@@ -24,8 +24,6 @@ from gateway.proxy.routes import Route
 
 RETRY_BODY = 64 * 1024
 """Largest error response, in bytes, that the use case is shown."""
-HELD_ANSWER = 16 * 1024 * 1024
-"""Largest response, in bytes, that is held for the use case to finish."""
 _AGENT = b"X-MLC-Agent"
 _UNCHANGED = Forward()
 _NOTHING: Mapping[str, str] = {}
@@ -54,7 +52,8 @@ class DecidedExchange(Exchange):
         Exchange.__init__(self, port, client, request, route)  # every request: before Python 3.12, `super()` is slow
         self._forward = _UNCHANGED
         self._copies_response = False
-        self._copy: ResponseCopy | None = None
+        self._copy: ResponseCopy | bytes | None = None
+        """The response, if the recorder or the use case gets it; bytes: see `gateway.proxy.capture.Bodies`."""
         self.held = 0
         self._relayed: list[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -107,7 +106,11 @@ class DecidedExchange(Exchange):
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`. Send on a response, or hold it back until the use case has decided what to do with it."""
         if self._copies_response:
-            self._copy = ResponseCopy(HELD_ANSWER, head, self.outbound.decode, piece, complete)
+            passes = complete and self._forward.finish is None and head.status < 400
+            if passes and not head.chunked and len(piece) <= HELD_ANSWER:  # most responses; a copy would take time
+                self._copy, self.head = piece, head  # together, even if the next step fails
+            else:
+                self._copy = ResponseCopy(HELD_ANSWER, head, self.outbound.decode, piece, complete)
         if self._retry and head.status >= 400:
             self._held = _HeldResponse(head)
             self._hold(self._held, piece, complete)
@@ -124,7 +127,7 @@ class DecidedExchange(Exchange):
 
     def on_body(self, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
-        if self._copy is not None:
+        if isinstance(self._copy, ResponseCopy):
             self._copy.add(piece, complete)
             self.held += len(piece)
         if self._held is not None:
@@ -237,10 +240,14 @@ class DecidedExchange(Exchange):
             self._give_up()
         Exchange._finish(self)
         if forward.answered is not None:
-            self._report(forward.answered, self._copy)
+            self._report(forward.answered)
 
-    def _report(self, answered: Answered, copy: ResponseCopy | None) -> None:
+    def _report(self, answered: Answered) -> None:
         """Show the use case the cluster's response, which the exchange is done with."""
+        copy = self._copy
+        if isinstance(copy, bytes):
+            assert self.head is not None
+            copy = ResponseCopy(HELD_ANSWER, self.head, True, copy, True)
         try:
             AnswerReport(self, answered, self._port.lifecycle, self._port.log).run(copy)
         except Exception:

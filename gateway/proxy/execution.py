@@ -14,7 +14,6 @@ from gateway.observe.record import TraceContext
 from gateway.observe.trace_context import RECORDED, continue_trace, has_context, new_context, with_context
 from gateway.ports import Answer, Answered, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
-from gateway.proxy.body_copy import ResponseCopy
 from gateway.proxy.buffered_body import BufferedBody
 from gateway.proxy.capture import Bodies, Captured, Shared
 from gateway.proxy.decided import DecidedExchange
@@ -123,9 +122,10 @@ class Execution(DecidedExchange):
         try:
             forward = self._port.dispatcher.try_fast(self, raw)
             if forward is not None:
-                self._port.log.rewrote("prepared", time.monotonic() - self._read_at)
+                now = time.monotonic()
+                self._port.log.rewrote("prepared", now - self._read_at)
                 self._retry = forward.retry is not None
-                self._send(forward, raw)
+                self._send(forward, raw, now)
             else:
                 self.run_task(self._run_slowly(raw))
         except Exception:  # on its way to the loop it would close the connection without a response
@@ -152,20 +152,21 @@ class Execution(DecidedExchange):
             else:
                 self._forward = decision  # `abandoned` is called if what follows fails
                 self._retry = decision.retry is not None
+                now = time.monotonic()
                 if decision.body is not None and self.route.intent in RUNS:
-                    self._port.log.rewrote("decided", time.monotonic() - self._read_at)
-                self._send(decision, raw)
+                    self._port.log.rewrote("decided", now - self._read_at)
+                self._send(decision, raw, now)
 
-    def _report(self, answered: Answered, copy: ResponseCopy | None) -> None:
+    def _report(self, answered: Answered) -> None:
         """See `DecidedExchange`. There is nothing to report of a request for which no node could be reached."""
         if self._sent_head:
-            super()._report(answered, copy)
+            super()._report(answered)
 
     def send_again(self, forward: Forward) -> None:
         """See `DecidedExchange`."""
         if forward.answered is None and self._forward.answered is not None:
             forward = msgspec.structs.replace(forward, answered=self._forward.answered)
-        self._send(forward, self._raw)
+        self._send(forward, self._raw, time.monotonic())
 
     def follow(self, deciding: Awaitable[Answer]) -> None:
         """See `DecidedExchange`."""
@@ -196,7 +197,9 @@ class Execution(DecidedExchange):
         )
         return await self._port.dispatcher.decide(call, self)
 
-    def _send(self, forward: Forward, raw: bytes) -> None:
+    def _send(self, forward: Forward, raw: bytes, now: float) -> None:
+        """Send a request. raw: the client's body. now: of `time.monotonic`."""
+        self._sent_at = now
         self._forward = forward
         self._raw = raw
         if forward.finish is not None:
@@ -205,7 +208,6 @@ class Execution(DecidedExchange):
         if self.is_recorded:
             self._copies_response = True
             self._relayed = [] if forward.relay is not None else None
-            self._sent_at = time.monotonic()
         elif forward.answered is not None:
             self._copies_response = True
         self._state = SEND[self._state]

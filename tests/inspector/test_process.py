@@ -93,6 +93,8 @@ EXCHANGES: dict[str, Captured] = {
     "steps": captured(Bodies(b"{}", response=response(), delivery=DELIVERY, read_at=1.1, sent_at=1.6, steps=steps())),
     "image": captured(Bodies(IMAGE, sent_head=b"a: b\r\n\r\n", sent=parts_of(IMAGE), response=response())),
     "large, sent otherwise": captured(Bodies(IMAGE, sent_head=b"a: b\r\n\r\n", sent=[IMAGE[:-1] + b" "])),
+    "response of one piece": captured(Bodies(b"{}", response=b"x" * 20)),
+    "large response of one piece": captured(Bodies(b"{}", response=b"x" * 20_000)),
     "large response": captured(Bodies(b"{}", response=response(HEAD, b"x" * 20_000, b"y" * 20_000, limit=30_000))),
     "chunks": captured(
         Bodies(request(b"2\r\n{}\r\n0\r\n\r\n"), True, response=response(CHUNKED, b"2\r\n{}\r\n0\r\n\r\n"))

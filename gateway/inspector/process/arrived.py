@@ -18,6 +18,7 @@ from gateway.inspector.process.messages import (
     Batch,
     Item,
     ItemBodies,
+    ItemResponse,
     Piece,
     Tables,
 )
@@ -139,7 +140,7 @@ class _Batch:
             bodies.chunk_lines,
             bodies.sent_head,
             None if bodies.sent is None else self._sent(bodies.sent, bodies.request, request),
-            None if bodies.response is None else self._response(*bodies.response),
+            self._response(bodies.response),
             None if bodies.relayed is None else self._pieces(bodies.relayed),
             self._deliveries.get(bodies.delivery),
             self._renders.get(bodies.render),
@@ -152,9 +153,10 @@ class _Batch:
     def _copy(self, pieces: list[Piece], size: int, complete: bool, limit: int) -> BodyCopy:
         return _fill(BodyCopy(limit), self._pieces(pieces), size, complete)
 
-    def _response(
-        self, pieces: list[Piece], size: int, complete: bool, limit: int, head: int, decoded: bool
-    ) -> ResponseCopy:
+    def _response(self, response: ItemResponse | Piece | None) -> ResponseCopy | bytes | None:
+        if not isinstance(response, tuple):
+            return None if response is None else self._piece(response)
+        pieces, size, complete, limit, head, decoded = response
         copy = ResponseCopy(limit, self._heads[head], decoded, b"", complete)
         return _fill(copy, self._pieces(pieces), size, complete)
 

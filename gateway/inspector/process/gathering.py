@@ -140,13 +140,15 @@ class Gathering:
         raise TypeError(f"{kind.__qualname__} has no form as bytes")
 
     def _lend_bodies(self, bodies: Any) -> None:
-        """Put places where they are in place of large pieces of a request's bodies."""
-        request, sent = bodies.request, bodies.sent
+        """Put places where they are in place of large pieces of bodies."""
+        request, sent, response = bodies.request, bodies.sent, bodies.response
         is_large = isinstance(request, bytes) and len(request) >= _LARGE
         if is_large:
             bodies.request = self._piece(request)
         if sent and (is_large or len(sent) > 1 or len(sent[0]) >= _LARGE):
             bodies.sent = self._sent(sent, request if is_large else b"")
+        if type(response) is bytes and len(response) >= _LARGE:
+            bodies.response = self._piece(response)
 
     def _add_delivery(self, delivery: Delivery | None) -> int:
         """Return the number of a delivery, which is in the tables from now on."""

@@ -80,7 +80,7 @@ class ItemBodies(Struct, array_like=True, gc=False):
     chunk_lines: bool
     sent_head: bytes
     sent: list[Piece] | None
-    response: ItemResponse | None
+    response: ItemResponse | Piece | None
     relayed: list[Piece] | None
     delivery: int | None
     render: int | None
