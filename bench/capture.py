@@ -1,9 +1,10 @@
 """``make bench-capture``: CPU time of the gateway a request, with and without recording, in turns.
 
 It is shown for the process that serves requests, with all of its threads, and for all processes: with the recorder's.
-Each ratio is the median of the ratios of on to off of many short rounds, so that a machine whose speed drifts does not
-matter. Both gateways are started again every few rounds: two processes with the same settings differ for as long as
-they run. Exits with 1 where a ratio of the serving process is above its limit, or exchanges were dropped.
+In a round, both gateways get requests in turns of 50 ms, and each ratio is the median of many rounds, so that a machine
+whose speed drifts does not matter. Both gateways are started again every few rounds: two processes with the same
+settings differ for as long as they run. Exits with 1 where a ratio of the serving process is above its limit, or
+exchanges were dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.load import CONNECTIONS, Ask, Connection, counted, in_turns
+from bench.load import CONNECTIONS, Ask, counted, in_turns
 from bench.process import Process, allow_many_files, free_port
 from bench.rewrite import image_body, text_body
 from bench.upstream import EXECUTE
@@ -55,6 +56,8 @@ _SHARE = 1 / 5
 time a request. The recorder, which shares a core with the load, can keep up with them."""
 _ROUNDS_A_START = 2
 """Rounds after which the gateways are started again."""
+_WARM_UP = 0.3
+"""Seconds of each load right after a start, which do not count: memory and caches are filled once."""
 _IDLE = 0.015
 """Seconds of CPU time in 0.3 s, below which a process counts as idle."""
 
@@ -88,6 +91,8 @@ class Rounds:
                 gateways = {name: self._start(name, port) for name in self._arguments}
                 if not self.rates:
                     self.rates = {what: self._rate(gateways["off"], ask) for what, ask in LOADS.items()}
+                for what, ask in LOADS.items():
+                    in_turns([p.port for p in gateways.values()], ask, _WARM_UP, CONNECTIONS, self.rates[what])
                 for number in range(start, min(start + _ROUNDS_A_START, rounds)):
                     self._round(gateways, number % 2 == 1)
                     print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
@@ -127,9 +132,7 @@ class Rounds:
     def _cpu(self, gateways: Sequence[Process], ask: Ask, rate: float) -> dict[str, Cpu]:
         """CPU time a request of each gateway. What a request leaves to the recorder is included."""
         for process in gateways:
-            connection = Connection(process.port)
-            connection.exchange(ask.raw())
-            connection.close()
+            _settled(process)
         before = [Cpu(process.cpu_alone(), process.cpu()) for process in gateways]
         answers = in_turns([process.port for process in gateways], ask, self._seconds, CONNECTIONS, rate)
         spent = {}
