@@ -163,7 +163,7 @@ def _settled(process: Process) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--stores", help="sinks, as a JSON list, such as []; else as by default")
     parser.add_argument(

@@ -127,7 +127,7 @@ def without(lines: list[bytes], names: frozenset[bytes] | set[bytes]) -> list[by
 def around_length(lines: bytes, *, replaced: bool, plain: bool = False) -> tuple[bytes, bytes]:
     """Return the header lines before and after the number of a Content-Length that is filled in later.
 
-    lines: as they would be sent on, with the empty line. replaced: the body is no longer the client's, so the fields
+    The empty line is left out. lines: as they would be sent on, with it. replaced: the body is no longer the client's, so the fields
     that describe the client's body (coding, digests) are removed. `Expect` and `Transfer-Encoding` are always removed,
     because the gateway has already acted on them. plain: the response is to have no content coding.
     """
@@ -146,8 +146,8 @@ def around_length(lines: bytes, *, replaced: bool, plain: bool = False) -> tuple
     if plain:
         after.append(b"Accept-Encoding: identity")
     if before is None:
-        return b"\r\n".join((*after, b"Content-Length: ")), b"\r\n\r\n"
-    return before, b"\r\n".join((b"", *after, b"\r\n"))
+        return b"\r\n".join((*after, b"Content-Length: ")), b"\r\n"
+    return before, b"\r\n".join((b"", *after, b""))
 
 
 def encode_fields(fields: Mapping[str, str]) -> bytes:

@@ -149,7 +149,7 @@ class Fields:
         return known[1]
 
     def around_length(self, host: bytes, *, replaced: bool, plain: bool = False) -> tuple[bytes, bytes]:
-        """As `lines_for`, for a body that the gateway has buffered; see `fields.around_length`."""
+        """Return `lines_for` of a body that the gateway has buffered; see `fields.around_length`."""
         key = host, replaced, plain
         known = self._around
         if known is None or known[0] != key:

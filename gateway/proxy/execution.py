@@ -11,7 +11,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from gateway.errors import GatewayError, release_frames
 from gateway.http1.request_heads import Fields, Request
 from gateway.observe.record import TraceContext
-from gateway.observe.trace_context import RECORDED, continue_trace, has_context, new_context, with_context
+from gateway.observe.trace_context import FLAG, RECORDED, continue_trace, has_context, new_context, with_context
 from gateway.ports import Answer, Answered, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.buffered_body import BufferedBody
@@ -43,8 +43,13 @@ class Execution(DecidedExchange):
         self.is_recorded = capture is not None and not capture.traced_only
         if route.intent in RUNS:
             self.outbound.timeouts = port.upstream.execute_timeouts
-            if port.new_traces is not None:
-                self._begin_trace(request.fields, port.new_traces)
+            if (new := port.new_traces) is not None:
+                if request.fields.traced is False:  # most runs: without a call
+                    self._new_trace = line = next(new)
+                    if line[FLAG] == RECORDED and capture is not None:
+                        self.is_recorded = True
+                else:
+                    self._begin_trace(request.fields, new)
         self.outbound.expects = False  # the gateway reads the body itself
         self._read: BufferedBody | None = None
         self._raw = b""
@@ -60,7 +65,7 @@ class Execution(DecidedExchange):
             sampled = trace.sampled
         else:
             self._new_trace = line = next(new)
-            sampled = line.endswith(RECORDED)
+            sampled = line[FLAG] == RECORDED
         if sampled and self._port.capture is not None:
             self.is_recorded = True
 
@@ -225,10 +230,8 @@ class Execution(DecidedExchange):
         else:
             pieces = list(filter(None, pieces))
             size = sum(map(len, pieces))
-        self._sent_head = b"%b%d%b" % (before, size, after)
-        if self._new_trace:
-            self._sent_head = self._sent_head[:-2] + self._new_trace
-        elif self._trace is not None and not (self._trace.parent and self._is_signed()):
+        self._sent_head = b"%b%d%b%b" % (before, size, after, self._new_trace or b"\r\n")
+        if self._trace is not None and not self._new_trace and not (self._trace.parent and self._is_signed()):
             self._sent_head = with_context(self._sent_head, self._trace)
         return self._sent_head, pieces
 

@@ -48,7 +48,7 @@ def test_the_lines_of_a_body_that_the_gateway_holds(lines: tuple[bytes, ...], ow
     fields = _read(*lines).fields
     for host, replaced, expected in 2 * ((b"", False, own), (b"up:1", False, own), (b"up:1", True, another)):
         before, behind = fields.around_length(host, replaced=replaced)
-        assert b"%b12%b" % (before, behind) == b"Host: %b\r\n%b\r\n\r\n" % (host or b"a:9200", expected % 12)
+        assert b"%b12%b" % (before, behind) == b"Host: %b\r\n%b\r\n" % (host or b"a:9200", expected % 12)
 
 
 KEPT = {
