@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 CONNECTIONS = 16
 # What opensearch-py sends with each request.
@@ -24,7 +25,7 @@ HEADERS = {
     "User-Agent": "opensearch-py/3.0.0 (Python 3.11.7)",
     "Connection": "keep-alive",
 }
-_TURN = 0.05
+TURN = 0.05
 """Seconds. A machine's speed hardly changes from one turn to the next, as it does from one second to the next."""
 _DONE = re.compile(r"(\d+) requests in ([\d.]+)(ms|s|m)\b")
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0}
@@ -94,32 +95,42 @@ def in_turns(ports: Sequence[int], ask: Ask, seconds: float, connections: int, r
     return [*map(int, completed.stdout.split())]
 
 
-class _Turns:
-    """One of several ports, each of which gets requests for `_TURN` seconds at a time. number: its own, from 0 on.
+class Clock(Protocol):
+    """The part of an event loop that is used."""
 
-    Its time counts its own turns only.
+    def time(self) -> float:
+        """Seconds."""
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> object:
+        """Call at a time."""
+
+
+class Turns:
+    """The turns of one of several ports, each of which gets requests for `TURN` seconds at a time.
+
+    Its time counts these turns only. start: of the first port's. number: of the port, from 0 on. ports: how many.
     """
 
-    def __init__(self, number: int, ports: int) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._start = self._loop.time() + number * _TURN
-        self._cycle = ports * _TURN
+    def __init__(self, loop: Clock, start: float, number: int, ports: int) -> None:
+        self._loop = loop
+        self._start = start + number * TURN
+        self._cycle = ports * TURN
 
     def now(self) -> float:
         """Its time."""
         cycles, rest = divmod(self._loop.time() - self._start, self._cycle)
-        return cycles * _TURN + min(rest, _TURN)
+        return cycles * TURN + min(rest, TURN)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> None:
         """Call at a point of its time."""
-        turns, rest = divmod(when, _TURN)
+        turns, rest = divmod(when, TURN)
         self._loop.call_at(self._start + turns * self._cycle + rest, callback)
 
 
 class _Client(asyncio.Protocol):
     """One connection that asks again as soon as the answer is whole (it must give its length)."""
 
-    def __init__(self, raw: bytes, tally: list[int], turns: _Turns, pause: float = 0.0) -> None:
+    def __init__(self, raw: bytes, tally: list[int], turns: Turns, pause: float = 0.0) -> None:
         self.raw = raw
         self.tally = tally
         self.turns = turns
@@ -168,8 +179,9 @@ async def _own(ports: Sequence[int], raw: bytes, seconds: float, connections: in
     tallies = [[0, 0] for _ in ports]
     pause = connections / rate if rate else 0.0
     made = []
+    start = loop.time()
     for number, port in enumerate(ports):
-        client = partial(_Client, raw, tallies[number], _Turns(number, len(ports)), pause)
+        client = partial(_Client, raw, tallies[number], Turns(loop, start, number, len(ports)), pause)
         made += [await loop.create_connection(client, "127.0.0.1", port) for _ in range(connections)]
     await asyncio.sleep(seconds * len(ports))
     if cut := sum(tally[1] for tally in tallies):

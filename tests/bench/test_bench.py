@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bench.figures import FIGURES, Figure
-from bench.load import Ask, Connection
+from bench.load import TURN, Ask, Connection, Turns
 from bench.process import Process, free_port
 from bench.rewrite import conversation_body, image_body, profile, rewrite, text_body
 from gateway.delivery.plan_cache import PlanCache
@@ -33,6 +36,30 @@ def test_a_run_fills_the_table(tmp_path: Path) -> None:
     workers = rows[next(figure.name for figure in FIGURES if figure.key == "workers")]
     assert re.fullmatch(r"needs ≥ 4 cores for the throughput figure.*: \d+\.\d\d×|\d+\.\d\d×: .+|not measured", workers)
     assert re.fullmatch(r"1/\d+\.\d: .+", rows["GET 1 KB, CPU vs textbook aiohttp"])
+
+
+class _Clock:
+    """A loop on which the time passes from call to call."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> None:
+        self.now = when
+        callback()
+
+
+@given(st.integers(1, 4), st.data())
+def test_each_port_gets_its_load_in_its_own_turns(ports: int, data: st.DataObject) -> None:
+    clock, number = _Clock(), data.draw(st.integers(0, ports - 1))
+    turns = Turns(clock, 0.0, number, ports)
+    for own in sorted(data.draw(st.lists(st.floats(0, 20), min_size=1))):
+        turns.call_at(own * TURN, lambda: None)
+        assert turns.now() == pytest.approx(own * TURN)
+        assert (clock.now / TURN - number + 1e-6) % ports < 1 + 2e-6
 
 
 TALKER = """
