@@ -127,10 +127,9 @@ def without(lines: list[bytes], names: frozenset[bytes] | set[bytes]) -> list[by
 def around_length(lines: bytes, *, replaced: bool, plain: bool = False) -> tuple[bytes, bytes]:
     """Return the header lines before and after the number of a Content-Length that is filled in later.
 
-    The empty line is left out. lines: as they would be sent on, with it. replaced: the body is no longer the
-    client's, so the fields that describe the client's body (coding, digests) are removed. `Expect` and `Transfer-
-    Encoding` are always removed, because the gateway has already acted on them. plain: the response is to have no
-    content coding.
+    The empty line is left out. lines: as they would be sent on, with it. replaced: the body is no longer the client's,
+    so the fields that describe the client's body (coding, digests) are removed. `Expect` and `Transfer-Encoding` are
+    always removed, because the gateway has already acted on them. plain: the response is to have no content coding.
     """
     removed = _DONE | _OF_THE_BODY if replaced else _DONE
     if plain:

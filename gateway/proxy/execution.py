@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -44,30 +44,23 @@ class Execution(DecidedExchange):
         if route.intent in RUNS:
             self.outbound.timeouts = port.upstream.execute_timeouts
             if (new := port.new_traces) is not None:
-                if request.fields.traced is False:  # most runs: without a call
-                    self._new_trace = line = next(new)
-                    if line[FLAG] == RECORDED and capture is not None:
-                        self.is_recorded = True
+                fields = request.fields
+                if fields.traced is None:
+                    fields.traced = has_context(fields.lines)
+                if fields.traced:
+                    self._trace = continue_trace(fields.lines, new)
+                    sampled = self._trace.sampled
                 else:
-                    self._begin_trace(request.fields, new)
+                    self._new_trace = line = next(new)
+                    sampled = line[FLAG] == RECORDED
+                if sampled and capture is not None:
+                    self.is_recorded = True
         self.outbound.expects = False  # the gateway reads the body itself
         self._read: BufferedBody | None = None
         self._raw = b""
         self._sent_head = b""
         self._read_at = self._sent_at = 0.0
         self._steps: Steps | None = None
-
-    def _begin_trace(self, fields: Fields, new: Iterator[bytes]) -> None:
-        if fields.traced is None:
-            fields.traced = has_context(fields.lines)
-        if fields.traced:
-            trace = self._trace = continue_trace(fields.lines, new)
-            sampled = trace.sampled
-        else:
-            self._new_trace = line = next(new)
-            sampled = line[FLAG] == RECORDED
-        if sampled and self._port.capture is not None:
-            self.is_recorded = True
 
     @property
     def trace(self) -> TraceContext | None:
