@@ -11,6 +11,8 @@ from typing import Any
 
 import urllib3
 
+from . import cluster
+
 MODEL = "us.anthropic.claude-3-7-sonnet-20250219-v1:0"
 SYSTEM = "Be terse."
 FLOW_PROMPT = "\n\nHuman: ${parameters.question}\n\nAssistant:"
@@ -156,12 +158,19 @@ def connector_body(llm_url: str, provider: str, template: str, wire: Wire | None
     }
 
 
+_used_words: set[str] = set()
+"""Of the ids of connectors with models. The cluster takes connectors for each other whose ids share a word."""
+
+
 def connect(api: Api, llm_url: str, provider: str, template: str, wire: Wire | None = None) -> tuple[str, str]:
     """A connector and a deployed model on it: (connector_id, model_id). wire: another than the provider's own."""
     connector = connector_body(llm_url, provider, template, wire)
-    connector_id = "-"
-    while "-" in connector_id:  # the cluster takes connectors for each other whose ids share a word between dashes
+    for _ in range(20):
         connector_id = api.must("POST", "/_plugins/_ml/connectors/_create", connector)["connector_id"]
+        words = cluster.words_of(connector_id)
+        if not words & _used_words:
+            break
+    _used_words.update(words)
     model = {"name": connector["name"], "function_name": "remote", "connector_id": connector_id}
     registered = api.must("POST", "/_plugins/_ml/models/_register?deploy=true", model)
     return connector_id, registered["model_id"]

@@ -171,6 +171,22 @@ def start(unified: bool = False, port: int = 0, say: Callable[[str], None] = pri
         say(f"already running: {state['url']} (pid {state['pid']})")
         return state
     fetch(say)
+    began = time.monotonic()
+    process, url = _boot(unified, port, say)
+    for _ in range(2):
+        if not _ids_share_a_word(url):
+            break
+        say("all ids of this node share a word, so it would take connectors for each other: starting it again")
+        _end(process.pid)
+        process, url = _boot(unified, port, say)
+    state = {"pid": process.pid, "url": url, "unified": unified, "seconds": round(time.monotonic() - began, 1)}
+    STATE.write_text(json.dumps(state))
+    say(f"ready after {state['seconds']} s: {url} (pid {process.pid})")
+    return state
+
+
+def _boot(unified: bool, port: int, say: Callable[[str], None]) -> tuple[subprocess.Popen[bytes], str]:
+    """Starts an empty cluster: its process and URL, once it answers. Raises: as `start`."""
     for used in (DIRECTORY / "data", HOME / "logs"):
         shutil.rmtree(used, ignore_errors=True)
         used.mkdir()
@@ -194,15 +210,27 @@ def start(unified: bool = False, port: int = 0, say: Callable[[str], None] = pri
             start_new_session=True,
         )
     try:
-        url = _wait(process, began, say)
+        return process, _wait(process, began, say)
     except BaseException:
         process.kill()
         process.wait()
         raise
-    state = {"pid": process.pid, "url": url, "unified": unified, "seconds": round(time.monotonic() - began, 1)}
-    STATE.write_text(json.dumps(state))
-    say(f"ready after {state['seconds']} s: {url} (pid {process.pid})")
-    return state
+
+
+def words_of(id_: str) -> set[str]:
+    """The words of an id for the cluster's search, which splits ids at dashes and ignores case."""
+    return set(filter(None, id_.lower().split("-")))
+
+
+def _ids_share_a_word(url: str) -> bool:
+    """Whether all ids of this node share a word, as what they have in common (the node, the hour) has two dashes."""
+    ids = []
+    for _ in range(2):
+        request = urllib.request.Request(f"{url}/ids/_doc", b"{}", {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as response:
+            ids.append(json.load(response)["_id"])
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/ids", method="DELETE"), timeout=30):
+        return bool(words_of(ids[0]) & words_of(ids[1]))
 
 
 def _temporary() -> Path:
