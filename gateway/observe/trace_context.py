@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from gateway.observe.record import TraceContext
 
@@ -14,50 +15,59 @@ _NAMES = (b"traceparent", b"tracestate")
 _BEGINNING = b"trace"
 _NO_TRACE, _NO_SPAN = b"0" * 32, b"0" * 16
 _SAMPLED = 1
-_NOT_RECORDED, _RECORDED = b"-00\r\n\r\n", b"-01\r\n\r\n"
-FLAG, RECORDED = -5, ord("1")
-"""Index of the byte in a new line that says whether the trace is recorded, and that byte if it is."""
-_AT_ONCE = 8
-"""New traces that are made at a time, which takes less time than one by one."""
-_NEW_IDS = struct.Struct("32s16s" * _AT_ONCE)
-_NEW_LINE = b"traceparent: 00-%b-%b" + _NOT_RECORDED
-_NEW_LINES = struct.Struct(f"{len(_NEW_LINE % (_NO_TRACE, _NO_SPAN))}s" * _AT_ONCE)
-_LOW_HALF = slice(32, 48)
-"""The last 64 bits of the trace's id in a new line."""
+NOT_RECORDED, RECORDED = b"-00\r\n\r\n", b"-01\r\n\r\n"
+"""The end of a `traceparent` line, with the empty line, of a trace that is not recorded or is."""
+_AT_ONCE = 32
+"""New traces whose ids are made at a time, which takes less time than one by one."""
+_SIZE = 8 * (1 + 2 * _AT_ONCE)
+"""Random bytes for them: eight more than they need, as the separators are counted from the end."""
+_IDS = struct.Struct("17x" + "33sx" * (_AT_ONCE - 1) + "33s")
 _MOST_STATE = 512
 """Characters of `tracestate` that must be sent on (3.3.1.5); a longer one is not recorded."""
 
 
-def begin_traces(ratio: float) -> Iterator[bytes]:
-    """Yield traces without end, each with a span for the request to the cluster, as the last line of its head.
+class NewTraces:
+    """The traces that begin here, each with a span for the request to the cluster.
 
-    That is a `traceparent` with the empty line; see `new_context`. ratio: the share of traces to record, of those that
-    begin here. Ids are random, so the same traces are recorded wherever the ratio is the same (OpenTelemetry's
-    TraceIdRatioBased). An id of zeros, which is not valid, has a chance of 2**-64.
+    The first half of their ids is the same for all of a process. `ids` yields the rest of each trace: the last half, a
+    dash and the span's id, with 16 hexadecimal digits each. They are random, so the same traces are recorded wherever
+    the ratio is the same (OpenTelemetry's TraceIdRatioBased). An id of zeros, which is not valid, has a chance of
+    2**-64.
+
+    ratio: the share of traces to record. limit: a trace is recorded if its `ids` are below. line: the header line up to
+    `ids`, which `RECORDED` or `NOT_RECORDED` follows.
     """
-    limit = b"%016x" % int(ratio * 2**64) if ratio < 1 else b"g"  # above all hexadecimal digits
+
+    __slots__ = ("_first_half", "ids", "limit", "line")
+
+    def __init__(self, ratio: float) -> None:
+        self._first_half = f"{random.getrandbits(64):016x}"
+        self.ids = chain.from_iterable(_make_ids())
+        self.limit = b"%016x" % int(ratio * 2**64) if ratio < 1 else b"g"  # above all hexadecimal digits
+        self.line = b"traceparent: 00-" + self._first_half.encode("ascii")
+
+    def context(self, ids: bytes) -> TraceContext:
+        """Return the context of a trace. ids: see `NewTraces`."""
+        last_half, _, span = ids.decode("ascii").partition("-")
+        return TraceContext(self._first_half + last_half, span, ids < self.limit)
+
+
+def _make_ids() -> Iterator[Sequence[bytes]]:
+    """Yield the `ids` of many new traces at a time."""
     while True:
-        ids = _NEW_IDS.unpack(random.randbytes(24 * _AT_ONCE).hex().encode("ascii"))
-        for line in _NEW_LINES.unpack(_NEW_LINE * _AT_ONCE % ids):
-            yield line if line[_LOW_HALF] >= limit else line.replace(_NOT_RECORDED, _RECORDED)
+        digits = random.getrandbits(8 * _SIZE).to_bytes(_SIZE, "big").hex("-", 8)
+        yield _IDS.unpack(digits.encode("ascii"))
 
 
-def new_context(line: bytes) -> TraceContext:
-    """Return the context of a trace that began here. line: see `begin_traces`."""
-    found, _ = _read([line[:-4]])
-    assert found is not None
-    return TraceContext(found[2].decode(), found[3].decode(), line[FLAG] == RECORDED)
-
-
-def continue_trace(lines: Iterable[bytes], new: Iterator[bytes]) -> TraceContext:
+def continue_trace(lines: Iterable[bytes], new: NewTraces) -> TraceContext:
     """Return the trace context of a request that may have one, with a new span for the request to the cluster.
 
-    lines: the request's header lines. A client decides whether its own traces are recorded. new: see `begin_traces`;
-    for a request without a valid context.
+    lines: the request's header lines. A client decides whether its own traces are recorded. new: begins the trace of a
+    request without a valid context.
     """
     parent, state = _read(lines)
     if parent is None:
-        return new_context(next(new))
+        return new.context(next(new.ids))
     span = f"{random.getrandbits(64) or 1:016x}"
     trace_id, parent_id, flags = parent.group(2, 3, 4)
     sampled = bool(int(flags, 16) & _SAMPLED)

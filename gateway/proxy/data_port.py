@@ -9,7 +9,7 @@ from gateway.errors import GatewayError
 from gateway.http1.request_heads import Request, RequestReader
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.observe.trace_context import begin_traces
+from gateway.observe.trace_context import NewTraces
 from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache, SessionHandler
 from gateway.proxy.admission import Admission, per_client_limit
 from gateway.proxy.backlog import Backlog
@@ -48,7 +48,7 @@ class DataPort:
         self.reader = RequestReader(head_limits(settings.limits))
         self.capture = capture
         traces = settings.telemetry.traces
-        self.new_traces = begin_traces(traces.ratio) if traces.endpoint else None
+        self.new_traces = NewTraces(traces.ratio) if traces.endpoint else None
         self.backlog = Backlog()
         self.log = RequestLog(log, metrics, settings.logs.payloads)
         self.received = metrics.traffic.received

@@ -6,13 +6,13 @@ They end with the cluster's response, with one of the gateway's own, or without 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Protocol
 
 from gateway.config.schema import Limits
 from gateway.errors import GatewayError
 from gateway.http1 import state
 from gateway.http1.state import EXCHANGE, ExchangeEvent
+from gateway.observe.trace_context import NewTraces
 from gateway.ports import Answer
 from gateway.proxy import error_responses
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
@@ -30,7 +30,7 @@ _PASSTHROUGH = Intent.PASSTHROUGH
 class ExchangePort(RelayPort, Protocol):
     """The data port, as exchanges use it.
 
-    new_traces: see `begin_traces`; None if traces are off. capture: None if nothing is recorded.
+    new_traces: None if traces are off. capture: None if nothing is recorded.
     limits_requests: the number of running requests is limited, so `admit` must be asked.
     notice_header: `answers.notice_header`.
     """
@@ -39,7 +39,7 @@ class ExchangePort(RelayPort, Protocol):
     limits: Limits
     limits_requests: bool
     notice_header: bool
-    new_traces: Iterator[bytes] | None
+    new_traces: NewTraces | None
     capture: Capture | None
 
     def admit(self, exchange: Exchange) -> None:

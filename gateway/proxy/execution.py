@@ -11,7 +11,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from gateway.errors import GatewayError, release_frames
 from gateway.http1.request_heads import Fields, Request
 from gateway.observe.record import TraceContext
-from gateway.observe.trace_context import FLAG, RECORDED, continue_trace, has_context, new_context, with_context
+from gateway.observe.trace_context import NOT_RECORDED, RECORDED, continue_trace, has_context, with_context
 from gateway.ports import Answer, Answered, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.buffered_body import BufferedBody
@@ -31,14 +31,14 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Execution(DecidedExchange):
     """An exchange whose request's body is buffered, and may be replaced before it is sent."""
 
-    __slots__ = ("_new_trace", "_raw", "_read", "_read_at", "_sent_at", "_sent_head", "_steps", "_trace", "is_recorded")
+    __slots__ = ("_new_ids", "_raw", "_read", "_read_at", "_sent_at", "_sent_head", "_steps", "_trace", "is_recorded")
 
     reads_body = True
 
     def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
         DecidedExchange.__init__(self, port, client, request, route)  # as there
         self._trace: TraceContext | None = None
-        self._new_trace = b""
+        self._new_ids = b""
         capture = port.capture
         self.is_recorded = capture is not None and not capture.traced_only
         if route.intent in RUNS:
@@ -51,8 +51,8 @@ class Execution(DecidedExchange):
                     self._trace = continue_trace(fields.lines, new)
                     sampled = self._trace.sampled
                 else:
-                    self._new_trace = line = next(new)
-                    sampled = line[FLAG] == RECORDED
+                    self._new_ids = ids = next(new.ids)
+                    sampled = ids < new.limit
                 if sampled and capture is not None:
                     self.is_recorded = True
         self.outbound.expects = False  # the gateway reads the body itself
@@ -65,8 +65,9 @@ class Execution(DecidedExchange):
     @property
     def trace(self) -> TraceContext | None:
         """See `Relay`. Most contexts are never read."""
-        if self._trace is None and self._new_trace:
-            self._trace = new_context(self._new_trace)
+        new = self._port.new_traces
+        if self._trace is None and self._new_ids and new is not None:
+            self._trace = new.context(self._new_ids)
         return self._trace
 
     def begin(self, piece: bytes, complete: bool) -> None:
@@ -223,9 +224,14 @@ class Execution(DecidedExchange):
         else:
             pieces = list(filter(None, pieces))
             size = sum(map(len, pieces))
-        self._sent_head = b"%b%d%b%b" % (before, size, after, self._new_trace or b"\r\n")
-        if self._trace is not None and not self._new_trace and not (self._trace.parent and self._is_signed()):
-            self._sent_head = with_context(self._sent_head, self._trace)
+        new = self._port.new_traces
+        if new is not None and self._new_ids:
+            end = RECORDED if self._new_ids < new.limit else NOT_RECORDED
+            self._sent_head = b"%b%d%b%b%b%b" % (before, size, after, new.line, self._new_ids, end)
+        else:
+            self._sent_head = b"%b%d%b\r\n" % (before, size, after)
+            if self._trace is not None and not (self._trace.parent and self._is_signed()):
+                self._sent_head = with_context(self._sent_head, self._trace)
         return self._sent_head, pieces
 
     def _is_signed(self) -> bool:

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway.observe.record import TraceContext
-from gateway.observe.trace_context import begin_traces, continue_trace, new_context, read_trace_id, with_context
+from gateway.observe.trace_context import (
+    NOT_RECORDED,
+    RECORDED,
+    NewTraces,
+    continue_trace,
+    read_trace_id,
+    with_context,
+)
 
 TRACE, SPAN = b"0af7651916cd43dd8448eb211c80319c", b"b7ad6b7169203331"
 PARENT = b"00-%b-%b-01" % (TRACE, SPAN)
@@ -19,7 +26,7 @@ HEAD = b"Host: a\r\nContent-Length: 2\r\n\r\n"
 
 
 def _begin(lines: list[bytes], ratio: float) -> TraceContext:
-    return continue_trace(lines, begin_traces(ratio))
+    return continue_trace(lines, NewTraces(ratio))
 
 
 def test_a_trace_begins_without_a_parent() -> None:
@@ -75,10 +82,13 @@ def test_the_ratio_applies_to_traces_that_begin_here() -> None:
 
 def test_a_new_trace_is_sent_as_its_context_says() -> None:
     for ratio in (0.0, 0.5, 1.0):
-        lines = list(islice(begin_traces(ratio), 100))
-        assert len({line[16:48] for line in lines}) == 100
-        for line in lines:
-            assert with_context(HEAD, new_context(line)) == HEAD[:-2] + line
+        new = NewTraces(ratio)
+        traces = [(new.context(ids), ids) for ids in islice(new.ids, 100)]
+        assert len({trace.trace_id for trace, _ in traces}) == len({trace.span for trace, _ in traces}) == 100
+        assert {len(trace.trace_id + trace.span) for trace, _ in traces} == {48}
+        for trace, ids in traces:
+            line = new.line + ids + (RECORDED if trace.sampled else NOT_RECORDED)
+            assert with_context(HEAD, trace) == HEAD[:-2] + line
 
 
 def test_what_is_sent_to_the_cluster() -> None:
