@@ -3,8 +3,8 @@
 It is shown for the process that serves requests, with all of its threads, and for all processes: with the recorder's.
 In a round, both gateways get requests in turns of 50 ms, and each ratio is the median of many rounds, so that a machine
 whose speed drifts does not matter. Both gateways are started again every few rounds: two processes with the same
-settings differ for as long as they run. Exits with 1 where a ratio of the serving process is above its limit, or
-exchanges were dropped.
+settings differ for as long as they run. ± is the standard error of a median. Exits with 1 where a ratio of the serving
+process is above its limit, or exchanges were dropped.
 """
 
 from __future__ import annotations
@@ -193,12 +193,13 @@ def main() -> None:
     print(f"| request | a second | CPU without | with {what}, serving process | limit | all processes |")
     print("|---|---|---|---|---|---|")
     for load in LOADS:
-        serving = statistics.median(ratio.serving for ratio in rounds.ratios[load])
+        ratios = [ratio.serving for ratio in rounds.ratios[load]]
+        serving, error = statistics.median(ratios), 1.25 * statistics.pstdev(ratios) / len(ratios) ** 0.5
         every, limit = statistics.median(ratio.all for ratio in rounds.ratios[load]), limits.get(load)
         failed |= limit is not None and serving > limit
         shown = f"{limit:.2f}" if limit is not None else ""
         without = f"{rounds.rates[load]:,.0f} | {statistics.median(rounds.micros[load]):.0f} µs"
-        print(f"| {load} | {without} | {serving:.2f} | {shown} | {every:.2f} |")
+        print(f"| {load} | {without} | {serving:.2f} ± {error:.2f} | {shown} | {every:.2f} |")
     print(f"Exchanges that were dropped: {rounds.dropped:.0f}")
     sys.exit(failed)
 
