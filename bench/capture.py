@@ -56,8 +56,8 @@ _SHARE = 1 / 5
 time a request. The recorder, which shares a core with the load, can keep up with them."""
 _ROUNDS_A_START = 2
 """Rounds after which the gateways are started again."""
-_WARM_UP = 0.3
-"""Seconds of each load right after a start, which do not count: memory and caches are filled once."""
+_WARM_UP = 1.0
+"""Seconds of each load right after a start, which do not count: the kernel gives the process its memory meanwhile."""
 _IDLE = 0.015
 """Seconds of CPU time in 0.3 s, below which a process counts as idle."""
 
