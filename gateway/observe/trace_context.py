@@ -19,9 +19,7 @@ NOT_RECORDED, RECORDED = b"-00\r\n\r\n", b"-01\r\n\r\n"
 """The end of a `traceparent` line, with the empty line, of a trace that is not recorded or is."""
 _AT_ONCE = 32
 """New traces whose ids are made at a time, which takes less time than one by one."""
-_SIZE = 8 * (1 + 2 * _AT_ONCE)
-"""Random bytes for them: eight more than they need, as the separators are counted from the end."""
-_IDS = struct.Struct("17x" + "33sx" * (_AT_ONCE - 1) + "33s")
+_IDS = struct.Struct("33sx" * (_AT_ONCE - 1) + "33s")
 _MOST_STATE = 512
 """Characters of `tracestate` that must be sent on (3.3.1.5); a longer one is not recorded."""
 
@@ -55,8 +53,7 @@ class NewTraces:
 def _make_ids() -> Iterator[Sequence[bytes]]:
     """Yield the `ids` of many new traces at a time."""
     while True:
-        digits = random.getrandbits(8 * _SIZE).to_bytes(_SIZE, "big").hex("-", 8)
-        yield _IDS.unpack(digits.encode("ascii"))
+        yield _IDS.unpack(random.randbytes(16 * _AT_ONCE).hex("-", 8).encode("ascii"))
 
 
 def continue_trace(lines: Iterable[bytes], new: NewTraces) -> TraceContext:
