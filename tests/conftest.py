@@ -36,8 +36,8 @@ settings.load_profile("quick")
 
 
 _HANGS = 600.0
-"""Seconds after which a test that does not end shows where it is, and ends its process: the run fails, in place of
-hanging too. In a thorough run four times as many."""
+"""Seconds after which a test that does not end shows where it is and ends its process, so that the run fails and does
+not hang. In a thorough run four times as many."""
 _watched_since = 0.0
 _STANDARD_ERROR = os.fdopen(os.dup(2), "w")
 
@@ -75,6 +75,11 @@ def pytest_runtest_protocol() -> Iterator[None]:
         # earlier tests: a test may only wait for the collection of objects that it has made itself.
         gc.freeze()
     return (yield)
+
+
+def pytest_enter_pdb() -> None:
+    """Give a debugger all the time it needs."""
+    faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_collection() -> None:
