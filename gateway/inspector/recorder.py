@@ -103,7 +103,11 @@ class Recorder:
 
     def add(self, exchange: Capturable, ended: float) -> None:
         """See `Capture`."""
-        captured = exchange.captured(ended, _OBJECTS)
+        try:
+            captured = exchange.captured(ended, _OBJECTS)
+        except Exception as error:
+            self._writer.note_fault(error)
+            return
         size = 0 if isinstance(captured, tuple) or captured.bodies is None else captured.bodies.size
         queue, waiting = self._queue, self._taken - self._done + size
         if len(queue) >= self.settings.queue or (size and waiting > self.settings.queue_bytes):

@@ -222,7 +222,7 @@ class RecordMaker:
         headers = () if captured.head is None else self._heads.response(captured.head, found).headers
         if answer is not None:
             added = answer.headers.items()
-            headers += tuple((name, self._redactor.header(name, value, found)) for name, value in added)
+            headers += tuple((str(name), self._redactor.header(name, value, found)) for name, value in added)
         return HttpMessage(headers or _JSON, self._bodies.make(body, (), found))
 
 

@@ -17,6 +17,7 @@ from gateway.inspector.otlp import OtlpExporter
 from gateway.inspector.spans import count_traces, make_spans
 from gateway.inspector.store import StoreError
 from gateway.observe.record import ExchangeRecord
+from gateway.observe.redact import describe_fault
 
 _DELAY_MS = 1_000
 _BATCH = 4_096
@@ -55,10 +56,12 @@ class TraceSink:
             StoreError: the collector does not take them fast enough, or refused earlier ones.
         """
         full = 0
-        for record in records:
-            if record.trace is None or not record.trace.sampled:
-                continue
-            spans = make_spans(record, record.trace, self._resource, self._settings.messages)
+        traces = [
+            make_spans(record, record.trace, self._resource, self._settings.messages)
+            for record in records
+            if record.trace is not None and record.trace.sampled
+        ]  # all before the first is queued, so that none is if one can't be made
+        for spans in traces:
             if self._given - self._exporter.done + len(spans) > self._settings.queue:
                 full += 1
                 continue
@@ -88,10 +91,10 @@ class TraceSink:
         self._report(0)
 
     def _report(self, full: int) -> None:
-        lost = full + self._exporter.take_lost()
-        if lost:
+        lost, fault = self._exporter.take_lost()
+        if lost + full:
             reason = "telemetry.traces.endpoint does not answer, refuses spans, or is too slow. Check the collector"
-            raise StoreError(reason, lost)
+            raise StoreError(fault or reason, lost + full)
 
 
 class _CountingExporter(SpanExporter):
@@ -101,25 +104,33 @@ class _CountingExporter(SpanExporter):
         self._exporter = exporter
         self._lock = threading.Lock()
         self._lost = 0
+        self._fault = ""
         self.done = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """See `SpanExporter`."""
-        result = SpanExportResult.FAILURE
+        """See `SpanExporter`. Spans that can't be written as bytes are lost alone."""
+        lost, fault = 0, ""
         try:
-            result = self._exporter.export(spans)
-        finally:
-            with self._lock:
-                self.done += len(spans)
-                if result is not SpanExportResult.SUCCESS:
-                    self._lost += count_traces(spans)
-        return result
+            if self._exporter.export(spans) is not SpanExportResult.SUCCESS:
+                lost = count_traces(spans)
+        except Exception as error:
+            if len(spans) > 1:
+                half = len(spans) // 2
+                self.export(spans[:half])
+                return self.export(spans[half:])
+            lost, fault = count_traces(spans), describe_fault(error)
+        with self._lock:
+            self.done += len(spans)
+            self._lost += lost
+            self._fault = fault or self._fault
+        return SpanExportResult.FAILURE if lost else SpanExportResult.SUCCESS
 
-    def take_lost(self) -> int:
-        """Return how many traces were lost since the last call."""
+    def take_lost(self) -> tuple[int, str]:
+        """Return how many traces were lost since the last call, and why if that was not the collector."""
         with self._lock:
             lost, self._lost = self._lost, 0
-        return lost
+            fault, self._fault = self._fault, ""
+        return lost, fault
 
     def shutdown(self) -> None:
         """See `SpanExporter`."""

@@ -11,7 +11,7 @@ from gateway.inspector.records import RecordMaker
 from gateway.inspector.store import LineSink, RecordSink, StoreError
 from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
-from gateway.observe.redact import describe_exception
+from gateway.observe.redact import describe_fault
 from gateway.proxy.capture import Captured, Passed
 
 Waiting = deque[tuple[Captured, int] | Passed]
@@ -20,6 +20,8 @@ BATCH = 256
 """Most records that a sink gets at a time."""
 _LINES = 1024
 """Most lines that a sink gets at a time: they are made in about 1 ms."""
+_TRACED = 100
+"""Most different faults whose traceback is logged."""
 LARGE = 4 * 1024 * 1024
 """Bytes of exchanges whose records a sink gets at a time; one exchange may be larger."""
 
@@ -27,14 +29,16 @@ LARGE = 4 * 1024 * 1024
 class RecordWriter:
     """Writes to the sinks, which `close` closes.
 
-    drop: called with the reason and the number of exchanges that are not recorded. faults: what the sinks last
-    reported, by their names, until that is logged.
+    A record that can't be made, or that a sink can't take, is lost alone. drop: called with the reason and the number
+    of exchanges that are not recorded. faults: what the sinks last reported, by their names, until that is logged.
     """
 
     def __init__(self, drop: Callable[[str, int], None], log: Logger) -> None:
         self._drop = drop
         self._log = log
         self._sinks: Sequence[RecordSink] = ()
+        self._traced: set[str] = set()
+        """Faults whose traceback is in the log: a client could send many records with the same fault."""
         self.faults: dict[str, str] = {}
 
     def use(self, sinks: Sequence[RecordSink]) -> None:
@@ -59,32 +63,60 @@ class RecordWriter:
             total += size
             try:
                 records.append(maker.make(captured, offset))
-            except Exception:
-                self._log.exception("internal error", request_id=captured.id)
-                self._drop("fault", 1)
+            except Exception as error:
+                self.note_fault(error, captured.id)
             made(size)
         self._write(records, self._make_lines(maker, passed, offset) if passed else None)
+
+    def note_fault(self, error: Exception, request_id: str = "") -> None:
+        """Count an exchange that can't be recorded, and log why."""
+        self._drop(f"fault:{type(error).__name__}", 1)
+        self.faults["fault"] = reason = describe_fault(error)
+        if reason not in self._traced and len(self._traced) < _TRACED:
+            self._traced.add(reason)
+            self._log.error("internal error", request_id=request_id, reason=reason, exc_info=error)
 
     def _make_lines(self, maker: RecordMaker, passed: list[tuple[Passed, int]], offset: float) -> Lines | None:
         try:
             return maker.lines.make(passed, offset)
         except Exception:
-            self._log.exception("internal error")
-            self._drop("fault", len(passed))
-            return None
+            good: list[tuple[Passed, int]] = []
+            for number, (one, place) in enumerate(passed):
+                try:
+                    maker.lines.make([(one, place)], offset)
+                except Exception as error:
+                    self.note_fault(error)
+                else:
+                    good.append((one, place - number + len(good)))  # the places of the others have no gaps
+            return maker.lines.make(good, offset) if good else None
 
     def _write(self, records: list[ExchangeRecord], lines: Lines | None) -> None:
-        count = len(records) + (len(lines.lines) if lines is not None else 0)
-        for sink in self._sinks if count else ():
-            try:
-                if lines is None:
-                    sink.add(records)
-                elif isinstance(sink, LineSink):
-                    sink.add_with_lines(records, lines)
-                else:
-                    sink.add(lines.among(records))
-            except Exception as error:
-                self._failed(sink, error, count)
+        for sink in self._sinks if records or lines is not None else ():
+            self._give(sink, records, lines)
+
+    def _give(self, sink: RecordSink, records: Sequence[ExchangeRecord], lines: Lines | None = None) -> None:
+        """Give records to a sink; if it fails, in ever smaller parts, so that only those that it can't take are lost.
+
+        A `StoreError` is one of the sink, not of a record: another try would fail, too.
+        """
+        try:
+            if lines is None:
+                sink.add(records)
+            elif isinstance(sink, LineSink):
+                sink.add_with_lines(records, lines)
+            else:
+                sink.add(lines.among(records))
+        except StoreError as error:
+            self._failed(sink, error, len(records) + (len(lines.lines) if lines is not None else 0))
+        except Exception as error:
+            if lines is not None:
+                self._give(sink, lines.among(records))
+            elif len(records) > 1:
+                half = len(records) // 2
+                self._give(sink, records[:half])
+                self._give(sink, records[half:])
+            else:
+                self._failed(sink, error, 1)
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
         """Give a medium to the sinks."""
@@ -104,7 +136,9 @@ class RecordWriter:
 
     def _failed(self, sink: RecordSink, error: Exception, count: int) -> None:
         """Count records that a sink did not take, and note why."""
-        known = isinstance(error, StoreError)
-        lost = error.lost if isinstance(error, StoreError) else None
-        self._drop(sink.name, count if lost is None else lost)
-        self.faults[sink.name] = str(error) if known else describe_exception(error, False)
+        if isinstance(error, StoreError):
+            self._drop(sink.name, count if error.lost is None else error.lost)
+            self.faults[sink.name] = str(error)
+        else:
+            self._drop(f"{sink.name}:{type(error).__name__}", count)
+            self.faults[sink.name] = describe_fault(error)

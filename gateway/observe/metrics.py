@@ -53,7 +53,10 @@ class Metrics:
         self.traffic.turns[outcome] += 1
 
     def record_dropped(self, reason: str, count: int = 1) -> None:
-        """Count exchanges that were not recorded; see `mlc_gateway_records_dropped_total`."""
+        """Count exchanges that were not recorded; see `mlc_gateway_records_dropped_total`.
+
+        reason: such as ``sqlite``, or ``sqlite:TypeError`` with the class of the error of a single record.
+        """
         dropped = self.traffic.dropped
         dropped[reason] = dropped.get(reason, 0) + count
 

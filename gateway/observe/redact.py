@@ -10,12 +10,15 @@ import hashlib
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from gateway.errors import GatewayError, Problem
 from gateway.observe.secrets import is_secret_name
 
 LONGEST = 512
+_MESSAGE = 256
+"""Most characters of an error's message."""
 
 _HIDDEN = "[hidden]"
 
@@ -140,6 +143,19 @@ def describe_exception(error: BaseException, payloads: bool) -> str:
     if payloads:
         return "".join(traceback.format_exception(error)).rstrip("\n")
     return "".join(_trace(error, [])).rstrip("\n")
+
+
+def describe_fault(error: BaseException) -> str:
+    """Return an error of the gateway in one line: class, message and the line of code, without what a client sent.
+
+    Python's messages quote the values that they repeat; what is quoted is shown as length and hash.
+    """
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    message = _QUOTED.sub(lambda quoted: measure(quoted[0][1:-1]), str(error).replace("\n", " "))
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{name}: {message[:_MESSAGE]}{place}" if message else f"{name}{place}"
 
 
 def _trace(error: BaseException, seen: list[BaseException]) -> Iterator[str]:

@@ -77,11 +77,7 @@ class TrafficMetrics(Collector):
             "Agents that the gateway made, found made, made for one run, or failed to make.",
             "outcome", self.registrations,
         )  # fmt: skip
-        yield _counter(
-            "mlc_gateway_records_dropped",
-            "Exchanges that were not recorded: the queue was full, the store failed or the gateway stopped.",
-            "reason", self.dropped.copy(),
-        )  # fmt: skip
+        yield self._dropped()
         yield _histogram(
             "mlc_gateway_upstream_seconds", "Seconds from the request to the head of the cluster's answer.",
             "intent", self.waits,
@@ -113,6 +109,18 @@ class TrafficMetrics(Collector):
         for (intent, status), count in self.answered.items():
             requests.add_metric((str(intent), str(status)), count)
         return requests
+
+    def _dropped(self) -> Metric:
+        dropped = CounterMetricFamily(
+            "mlc_gateway_records_dropped",
+            "Exchanges that were not recorded, by why: the queue was full, a store or a record failed, the gateway "
+            "stopped. error: the class, if it was one record.",
+            labels=("reason", "error"),
+        )
+        for reason, count in self.dropped.copy().items():
+            name, _, error = reason.partition(":")
+            dropped.add_metric((name, error), count)
+        return dropped
 
     def _rewrites(self) -> Metric:
         rewrites = CounterMetricFamily(

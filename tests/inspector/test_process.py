@@ -131,10 +131,11 @@ class Transfer:
     def __init__(self) -> None:
         self.gathering = Gathering(Numbers())
         self._memory = open_own_memory()
-        self._reader = BatchReader(LIMITS, self._memory)
+        self.faults: list[Exception] = []
+        self._reader = BatchReader(LIMITS, self._memory, self.faults.append)
 
-    def add(self, *exchanges: Captured | Passed) -> None:
-        self.gathering.add([capture(one, self.gathering) for one in exchanges])
+    def add(self, *exchanges: Captured | Passed) -> list[Exception]:
+        return self.gathering.add([capture(one, self.gathering) for one in exchanges])
 
     def send(self) -> list[Any]:
         """Return what arrives of what was gathered."""
@@ -270,11 +271,33 @@ def test_deliveries_stay_the_same_objects(transfer: Transfer) -> None:
 def test_exchanges_that_have_no_form_as_bytes_are_not_added(transfer: Transfer) -> None:
     unknown: Any = object()
     transfer.add(numbered_run(1))
-    with pytest.raises(TypeError):
-        transfer.add(passed(2), captured(trace=unknown))
-    assert transfer.gathering.count == 1
-    transfer.add(numbered_run(3), passed(4))
-    assert [item[0].id if len(item) == 2 else item[2] for item in transfer.send()] == ["1", "3", b"/4"]
+    bad = captured(trace=unknown), captured(Bodies(unknown)), (*passed(5)[:-2], unknown, None)
+    faults = transfer.add(passed(2), bad[0], numbered_run(3), bad[1], bad[2], passed(4), numbered_run(5))
+    assert [type(fault) for fault in faults] == [TypeError] * 3
+    assert transfer.gathering.count == 5
+    transfer.add(numbered_run(6), passed(7))
+    assert names(transfer.send()) == ["1", b"/2", "3", b"/4", "5", "6", b"/7"]
+
+
+def names(arrived: list[Any]) -> list[str | bytes]:
+    return [item[0].id if len(item) == 2 else item[2] for item in arrived]
+
+
+def test_exchanges_that_can_not_be_read_are_left_out(transfer: Transfer) -> None:
+    wrong: Any = ["a"]
+    bad = captured(client=wrong), captured(status=wrong), (*passed(5)[:-2], wrong, None)
+    assert transfer.add(numbered_run(1), bad[0], passed(2), bad[2], numbered_run(3), bad[1], passed(4)) == []
+    assert names(transfer.send()) == ["1", b"/2", "3", b"/4"]
+    assert [type(fault) for fault in transfer.faults] == [msgspec.ValidationError] * 3
+
+
+def test_a_delivery_that_can_not_be_read_is_refused(transfer: Transfer) -> None:
+    unknown: Any = object()
+    for delivery in (Delivery(unknown), Delivery(5)):  # type: ignore[arg-type]
+        with pytest.raises((TypeError, msgspec.ValidationError)):
+            transfer.add(captured(Bodies(b"{}", delivery=delivery)))
+    transfer.add(captured(Bodies(b"{}", delivery=DELIVERY)))
+    assert [item[0].bodies.delivery for item in transfer.send()] == [DELIVERY]
 
 
 def test_what_has_no_form_as_bytes_renders_nothing(transfer: Transfer) -> None:
@@ -407,7 +430,7 @@ async def test_a_fault_in_one_exchange_drops_only_that_one(start_gateway: StartG
         for bodies in (Bodies(b"{}"), None, Bodies(b"{}")):
             recorder.add(Ended(2, bodies), 2.0)
         await until(lambda: stored(gateway) == 2)
-        assert gateway.metrics.records_dropped() == {"fault": 1}
+        assert gateway.metrics.records_dropped() == {"fault:RuntimeError": 1}
 
 
 async def test_a_fault_in_the_last_announcement_does_not_delay_the_stop(
@@ -488,6 +511,32 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+KILLED_UNREAD = (
+    KILLED[: KILLED.index("    os.kill(recorder.pid")]
+    + """
+    recorder._loop.remove_reader(recorder._process._channel)
+    recorder.add(Ended(2, Bodies(b"{}")), 2.0)
+    recorder._announce()
+    select.select([recorder._process._channel], [], [])
+    print(recorder.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+)
+
+
+def test_a_recorder_whose_gateway_was_killed_before_it_read_the_report_ends_quietly(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", f"import select{KILLED_UNREAD}", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as gateway:
+        assert gateway.stderr is not None
+        assert gateway.wait(PATIENCE) == -signal.SIGKILL
+        assert gateway.stderr.read() == b""
+    store = open_store(Inspector(enabled=True, sqlite=SqliteExchanges(directory=str(tmp_path))))
+    assert store is not None
+    assert [row.record.status for row in store.rows(Filter())] == [200, 200]
 
 
 def test_a_recorder_whose_gateway_was_killed_keeps_what_it_had_read(tmp_path: Path) -> None:

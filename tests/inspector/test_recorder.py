@@ -29,7 +29,7 @@ class PassedExchange:
         return _PASSED
 
 
-FULL = "memory: {0}; memory: the disk is full"
+FULL = "memory: {0}; the disk is full"
 
 
 def fail() -> None:

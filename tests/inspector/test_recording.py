@@ -363,7 +363,7 @@ async def test_a_sink_that_stalls_costs_forwarding_nothing(start_gateway: StartG
         for _ in range(5):
             assert (await send_request(gateway.data_port, GET)).line == b"HTTP/1.1 200 OK"
         assert dropped(gateway) == {"queue": 2}
-        assert b'mlc_gateway_records_dropped_total{reason="queue"} 2.0' in gateway.metrics.render()
+        assert b'mlc_gateway_records_dropped_total{error="",reason="queue"} 2.0' in gateway.metrics.render()
         stall.go_on.set()
         assert len(await sink.wait_for(4)) == 4
 

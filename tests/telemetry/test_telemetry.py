@@ -178,7 +178,7 @@ async def test_a_stalled_collector_stops_nothing_and_drops_are_counted(
             assert answer.line == b"HTTP/1.1 200 OK"
             recorder = gateway._recording.recorder
             assert number or await settled(lambda: recorder.done > 0)  # type: ignore[union-attr]  # noqa: B023
-        counted = 'mlc_gateway_records_dropped_total{reason="traces"} 3.0\n'
+        counted = 'mlc_gateway_records_dropped_total{error="",reason="traces"} 3.0\n'
         assert await settled(lambda: counted in gateway.metrics.render().decode())
         collector.released.set()
         assert len(await spans_of(gateway, collector, 4)) == 4

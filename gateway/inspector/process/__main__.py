@@ -24,6 +24,7 @@ from gateway.inspector.records import RecordMaker
 from gateway.inspector.usage import usage_reader
 from gateway.inspector.writer import BATCH, RecordWriter, Waiting
 from gateway.observe.logs import configure
+from gateway.observe.redact import describe_fault
 from gateway.upstream.client import head_limits
 
 _GARBAGE = 20_000
@@ -52,7 +53,7 @@ class BatchRecorder:
         self._writer = RecordWriter(self._drop, log)
         keep = self._writer.keep_medium if plan.recorded.media == "keep" else None
         read_usage = usage_reader(settings)
-        self._reader = BatchReader(head_limits(settings.limits), self._memory)
+        self._reader = BatchReader(head_limits(settings.limits), self._memory, self._writer.note_fault)
         try:
             self._maker = RecordMaker(plan.recorded, plan.worker, keep, read_usage, plan.bodies, plan.scheme)
             self._writer.use(open_all_sinks(settings, log))
@@ -60,15 +61,22 @@ class BatchRecorder:
             self._send(Report(failure=str(error) or repr(error)))
             return
         self._report()
-        while (batch := self._receive()) is not None:
-            self._record(batch)
-            self._report()
+        try:
+            while (batch := self._receive()) is not None:
+                self._record(batch)
+                self._report()
+        except Exception as error:  # the gateway's process counts the batch, and starts another process
+            log.exception("internal error", reason=describe_fault(error))
+            return
         self._writer.close()
         self._report()
 
     def _receive(self) -> Batch | None:
         """Return the next batch; None if there are no more."""
-        message = self._channel.recv(LONGEST)
+        try:
+            message = self._channel.recv(LONGEST)
+        except OSError:  # the gateway's process was killed before it had read a report
+            return None
         return READ_BATCH(message) if message else None
 
     def _record(self, batch: Batch) -> None:

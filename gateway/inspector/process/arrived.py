@@ -5,24 +5,30 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 from multidict import CIMultiDict
 
 from gateway.http1.response_heads import ResponseHead
 from gateway.http1.rules import HeadLimits
 from gateway.inspector.process.messages import (
     READ_CHUNK,
+    READ_CHUNK_APART,
+    READ_ITEM,
+    READ_LINE,
     READ_TABLES,
     Batch,
     Item,
     ItemBodies,
     ItemResponse,
+    LineItem,
     Piece,
     Tables,
 )
-from gateway.inspector.process.own_memory import read_memory
+from gateway.inspector.process.own_memory import MemoryGone, read_memory
 from gateway.inspector.writer import Waiting
 from gateway.observe.record import Delivery
 from gateway.ports import Answer, Steps
@@ -44,10 +50,14 @@ class SentFields(NamedTuple):
 
 
 class BatchReader:
-    """Reads batches. limits: of responses. memory: a descriptor of the memory where they are."""
+    """Reads batches. limits: of responses. memory: a descriptor of the memory where they are.
 
-    def __init__(self, limits: HeadLimits, memory: int) -> None:
+    note_fault: called with why an exchange can't be read.
+    """
+
+    def __init__(self, limits: HeadLimits, memory: int, note_fault: Callable[[Exception], None]) -> None:
         self._limits = limits
+        self._note_fault = note_fault
         self._read = partial(read_memory, memory)
         self._heads: Recent[ResponseHead] = Recent(_SHARED)
         self._deliveries: Recent[Delivery] = Recent(_SHARED)
@@ -61,15 +71,31 @@ class BatchReader:
         """
         one = _Batch(self, READ_TABLES(self._read(*batch.tables)), self._read)
         for chunk in batch.chunks:
-            waiting: Waiting = deque()
-            items, lines = READ_CHUNK(self._read(*chunk))
-            done = 0
-            for before, line in lines:
-                waiting += map(one.sized, items[done:before])
-                waiting.append(one.passed(line))
-                done = before
-            waiting += map(one.sized, items[done:])
+            data = self._read(*chunk)
+            try:
+                waiting = one.exchanges(*READ_CHUNK(data))
+            except MemoryGone:
+                raise
+            except Exception:
+                waiting = self._read_apart(one, data)
             yield waiting
+
+    def _read_apart(self, one: _Batch, data: bytes) -> Waiting:
+        """Return the exchanges of a chunk of which one or more can't be read, without these."""
+        waiting: Waiting = deque()
+        items, lines = READ_CHUNK_APART(data)
+        done = 0
+        for before, line in [*lines, (len(items), None)]:
+            reads = [partial(_read_item, one, item) for item in items[done:before]]
+            done = before
+            for read in reads if line is None else [*reads, partial(_read_line, one, line)]:
+                try:
+                    waiting += read()
+                except MemoryGone:
+                    raise
+                except Exception as error:
+                    self._note_fault(error)
+        return waiting
 
     def head(self, raw: bytes) -> ResponseHead:
         """Return a response's head; the same object for the same bytes."""
@@ -81,7 +107,15 @@ class BatchReader:
 
     def render(self, number: int, pickled: bytes) -> Render | None:
         """Return what renders LLM calls."""
-        return self._renders.get(number, lambda: (pickle.loads(pickled) if pickled else None,))[0]  # ours
+        return self._renders.get(number, lambda: (_unpickled(pickled),))[0]
+
+
+def _read_item(one: _Batch, data: msgspec.Raw) -> Waiting:
+    return one.exchanges([READ_ITEM(data)], [])
+
+
+def _read_line(one: _Batch, data: msgspec.Raw) -> Waiting:
+    return one.exchanges([], [(0, READ_LINE(data))])
 
 
 class _Batch:
@@ -91,7 +125,8 @@ class _Batch:
         self._read = read
         self._places = tables.places
         self._fields: list[FieldLines] = [SentFields(*fields) for fields in tables.fields]
-        self._heads = [*map(reader.head, tables.heads)]
+        self._heads = tables.heads
+        self._read_head = reader.head
         self._deliveries: dict[int | None, Delivery] = {
             number: reader.delivery(number, delivery) for number, delivery in tables.deliveries
         }
@@ -99,13 +134,27 @@ class _Batch:
             number: reader.render(number, pickled) for number, pickled in tables.renders
         }
 
+    def exchanges(self, items: list[Item], lines: list[tuple[int, LineItem]]) -> Waiting:
+        """Return the exchanges of a chunk in their order."""
+        waiting: Waiting = deque()
+        done = 0
+        for before, line in lines:
+            waiting += map(self.sized, items[done:before])
+            waiting.append(self.passed(line))
+            done = before
+        waiting += map(self.sized, items[done:])
+        return waiting
+
+    def head(self, index: int) -> ResponseHead:
+        return self._read_head(self._heads[index])
+
     def sized(self, item: Item) -> tuple[Captured, int]:
         captured = self.captured(item)
         return captured, captured.bodies.size if captured.bodies is not None else 0
 
     def passed(self, line: tuple[Any, ...]) -> Passed:
         fields, *values, head = line
-        return self._fields[fields], *values, None if head is None else self._heads[head]
+        return self._fields[fields], *values, None if head is None else self.head(head)
 
     def captured(self, item: Item) -> Captured:
         answer = item.answer
@@ -122,7 +171,7 @@ class _Batch:
             item.ended,
             item.status,
             item.answered_at,
-            None if item.head is None else self._heads[item.head],
+            None if item.head is None else self.head(item.head),
             None if answer is None else Answer(answer.status, CIMultiDict(answer.headers), answer.body),
             item.error,
             None if item.bodies is None else self._bodies(item.bodies),
@@ -157,7 +206,7 @@ class _Batch:
         if not isinstance(response, tuple):
             return None if response is None else self._piece(response)
         pieces, size, complete, limit, head, decoded = response
-        copy = ResponseCopy(limit, self._heads[head], decoded, b"", complete)
+        copy = ResponseCopy(limit, self.head(head), decoded, b"", complete)
         return _fill(copy, self._pieces(pieces), size, complete)
 
     def _pieces(self, pieces: Sequence[Piece]) -> list[bytes]:
@@ -183,6 +232,13 @@ class _Batch:
             else:
                 found.append(self._piece(piece))
         return found
+
+
+def _unpickled(pickled: bytes) -> Render | None:
+    """Return what renders LLM calls; None if it can't be read. The gateway's process wrote it."""
+    with suppress(Exception):
+        return pickle.loads(pickled) if pickled else None
+    return None
 
 
 def _fill(copy: _Copy, pieces: list[bytes], size: int, complete: bool) -> _Copy:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.inspector.process.messages import ENCODER, Batch, Plan, Span
+from gateway.inspector.process.messages import ENCODER, READ_DELIVERY, Batch, Plan, Span
 from gateway.inspector.process.own_memory import address_of
 from gateway.inspector.stores.encoding import replace_surrogates
 from gateway.observe.record import Delivery
@@ -76,30 +76,52 @@ class Gathering:
         self._numbers_here = {id(None): 0}
         """Numbers of deliveries and renders of these exchanges, by `id`. They are kept, so no other object has it."""
         self._kept: list[object] = []
-        self._deliveries: list[tuple[int, Delivery | None]] = []
+        self._deliveries: list[tuple[int, msgspec.Raw]] = []
         self._renders: list[tuple[int, bytes]] = []
         self._places: list[Span] = []
 
-    def add(self, exchanges: Sequence[Captured | Passed]) -> None:
+    def add(self, exchanges: Sequence[Captured | Passed]) -> list[Exception]:
         """Add exchanges, which were captured with this gathering, and belong to it from now on.
 
-        It takes least time for some dozens.
-
-        Raises:
-            TypeError, OverflowError: one has no form as bytes. None is added.
+        It takes least time for some dozens. Return why single ones have no form as bytes; these are not added.
         """
+        faults: list[Exception] = []
         items: list[Captured] = []
         lines: list[tuple[int, Passed]] = []
         for exchange in exchanges:
             if isinstance(exchange, tuple):
                 lines.append((len(items), exchange))
-            else:
+                continue
+            try:
                 if (bodies := exchange.bodies) is not None:
                     self._lend_bodies(bodies)
+            except Exception as error:
+                faults.append(error)
+            else:
                 items.append(exchange)
-        if exchanges:
+        if not items and not lines:
+            return faults
+        try:
             self._chunks.append(self._write((items, lines)))
-        self.count += len(exchanges)
+            self.count += len(items) + len(lines)
+        except Exception:
+            faults += self._add_apart(items, lines)
+        return faults
+
+    def _add_apart(self, items: list[Captured], lines: list[tuple[int, Passed]]) -> list[Exception]:
+        """Add exchanges of which one or more have no form as bytes, without these. Return why."""
+        faults: list[Exception] = []
+        done = 0
+        for before, line in [*lines, (len(items), None)]:
+            chunks: list[object] = [([item], []) for item in items[done:before]]
+            done = before
+            for chunk in chunks if line is None else [*chunks, ([], [(0, line)])]:
+                try:
+                    self._chunks.append(self._write(chunk))
+                    self.count += 1
+                except Exception as error:
+                    faults.append(error)
+        return faults
 
     def planned(self, delivery: Delivery | None, render: Render | None) -> tuple[int, int]:
         """See `Shared`. None has the number 0."""
@@ -112,12 +134,14 @@ class Gathering:
         return number, rendered
 
     def _write(self, values: object) -> Span:
+        return self._lend(self._encoded(values))
+
+    def _encoded(self, values: object) -> bytes:
         try:
-            encoded = self._encode(values)
+            return self._encode(values)
         except UnicodeEncodeError:
             plain = msgspec.to_builtins(values, builtin_types=(bytes, memoryview), enc_hook=self._encode_object)
-            encoded = ENCODER.encode(replace_surrogates(plain))
-        return self._lend(encoded)
+            return ENCODER.encode(replace_surrogates(plain))
 
     def _lend(self, data: Data) -> Span:
         """Keep bytes for the recorder. Return where they are."""
@@ -136,7 +160,9 @@ class Gathering:
         if kind is Steps:
             return thing.taken
         if isinstance(thing, Mapping):
-            return [(str(name), str(value)) for name, value in thing.items()]  # a multidict's names are not plain `str`
+            return [(str(name), str(value)) for name, value in thing.items()]
+        if isinstance(thing, str):
+            return str(thing)  # of a subclass, such as a name of a multidict
         raise TypeError(f"{kind.__qualname__} has no form as bytes")
 
     def _lend_bodies(self, bodies: Any) -> None:
@@ -151,9 +177,16 @@ class Gathering:
             bodies.response = self._piece(response)
 
     def _add_delivery(self, delivery: Delivery | None) -> int:
-        """Return the number of a delivery, which is in the tables from now on."""
+        """Return the number of a delivery, which is in the tables from now on.
+
+        Raises:
+            TypeError, ValidationError: it has no form as bytes, or not the one that is read.
+        """
+        encoded = self._encoded(delivery)
+        READ_DELIVERY(encoded)
         number = self._numbers_here[id(delivery)] = self._numbers.of(delivery)
-        self._deliveries.append((number, delivery))
+        self._deliveries.append((number, msgspec.Raw(encoded)))
+        self._kept.append(delivery)
         return number
 
     def _add_render(self, render: object) -> int:
@@ -201,7 +234,7 @@ class Gathering:
         return found
 
     def finish(self) -> bytes:
-        """Return the message that announces the exchanges. Errors as `add`."""
+        """Return the message that announces the exchanges."""
         fields = [(list(field.lines), field.length) for field in self.fields.things]
         heads = [head.raw for head in self.heads.things]
         tables = self._write((fields, heads, self._deliveries, self._renders, self._places))

@@ -29,6 +29,7 @@ from gateway.inspector.store import StoreError
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Scheme
+from gateway.observe.redact import describe_fault
 from gateway.proxy.capture import Capturable, Captured, Passed
 
 _FIRST, _LONGEST_PAUSE = 0.2, 30.0
@@ -176,15 +177,18 @@ class ProcessRecorder:
             size += held
             try:
                 gathered.append(exchange.captured(ended, gathering))
-            except Exception:
-                self._log.exception("internal error")
-                self._metrics.record_dropped("fault")
-        count = gathering.count + len(gathered)
-        try:
-            gathering.add(gathered)
-        except Exception:
-            self._log.exception("internal error")
-            self._metrics.record_dropped("fault", count - gathering.count)
+            except Exception as error:
+                self._note_fault(error)
+        for fault in gathering.add(gathered):
+            self._note_fault(fault)
+
+    def _note_fault(self, error: Exception) -> None:
+        """Count an exchange that can't be recorded, and log why."""
+        self._metrics.record_dropped(f"fault:{type(error).__name__}")
+        reason = describe_fault(error)
+        if self._faults.get("fault") != reason:
+            self._log.error("internal error", reason=reason, exc_info=error)
+        self._faults["fault"] = reason
 
     def _announce(self) -> None:
         """Let the process record what is gathered, and gather the next exchanges meanwhile.
@@ -207,8 +211,8 @@ class ProcessRecorder:
         self._sent_count, self._sent_size = announced.count, announced.size
         try:
             message = announced.finish()
-        except Exception:
-            self._log.exception("internal error")
+        except Exception as error:
+            self._log.exception("internal error", reason=describe_fault(error))
             self._forget("fault")
             self._announce()  # there will be no report that does so
             return

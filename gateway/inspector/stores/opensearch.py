@@ -24,6 +24,8 @@ _WAITING = 67_108_864
 """Most bytes of documents that wait to be sent; more are lost."""
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds between the attempts to send documents to a cluster that can't be reached; then they are lost."""
+_UNREADABLE = frozenset({400, 413})
+"""Statuses of a request that the cluster, or a proxy before it, can't read as a whole."""
 _REASONS = 3
 _STRANGE = (AttributeError, LookupError, TypeError, ValueError)
 """Errors of what reads an answer that has another form."""
@@ -69,10 +71,10 @@ class OpenSearchSink:
         """
         operations = [operation(record) for record in records]
         with self._changed:
-            for number, lines in enumerate(operations):
+            for lines in operations:
                 if self._bytes + len(lines) > self._most:
-                    self._lose(len(operations) - number, "more wait to be sent than may. Is the cluster too slow?")
-                    break
+                    self._lose(1, "more wait to be sent than may. Is the cluster too slow?")
+                    continue
                 self._waiting.append(lines)
                 self._bytes += len(lines)
             self._changed.notify()
@@ -121,6 +123,11 @@ class OpenSearchSink:
                 await self._bulk(batch)
                 return
             except Exception as failure:  # of any class: without the thread, nothing would be sent any more
+                if self._ready and len(batch) > 1 and _is_unreadable(failure):
+                    half = len(batch) // 2  # it may be one of the documents
+                    await self._send(batch[:half])
+                    await self._send(batch[half:])
+                    return
                 if pause is None or not _may_pass(failure) or self._closing.is_set():
                     with self._changed:
                         self._lose(len(batch), _describe(failure))
@@ -179,6 +186,10 @@ class OpenSearchSink:
         """Count lost records, for the next `add` to report. Locked."""
         self._lost += count
         self._reason = reason
+
+
+def _is_unreadable(failure: Exception) -> bool:
+    return isinstance(failure, ClusterError) and failure.status in _UNREADABLE
 
 
 def _may_pass(failure: Exception) -> bool:

@@ -47,6 +47,7 @@ _MEDIA_SECONDS = 3600.0
 _POSITIONS = 20_000
 """Most positions of shown rows that are remembered, so that their records are found without a search."""
 _NEWEST = 2**62
+_OF_A_VALUE = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
 
 class SqliteStore:
@@ -263,7 +264,7 @@ class _Connection:
 
 @contextmanager
 def _file_errors(directory: Path) -> Iterator[None]:
-    """Raise StoreError for errors of files and of SQLite (https://www.sqlite.org/rescode.html)."""
+    """Raise StoreError for errors of files and of SQLite (https://www.sqlite.org/rescode.html), not for a bad value."""
     try:
         yield
     except (UnusableFile, ForeignFile) as error:
@@ -272,6 +273,8 @@ def _file_errors(directory: Path) -> Iterator[None]:
         where = error.filename or directory
         reason = f"{where} can't be used: {error.strerror or error}. Check the disk and the permissions"
         raise StoreError(reason) from error
+    except _OF_A_VALUE:
+        raise
     except sqlite3.Error as error:
         path = directory / DATABASE
         match error_code(error):

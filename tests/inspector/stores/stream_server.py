@@ -23,7 +23,7 @@ class StreamServer:
     """Serves inside its `async with` block.
 
     faults: what happens to the next requests, in their order; None: nothing. items: statuses of the next operations in
-    place of what they would do. hold: requests wait for it.
+    place of what they would do. hold: requests wait for it. poison: a request with this text is refused as a whole.
     """
 
     def __init__(self) -> None:
@@ -36,6 +36,7 @@ class StreamServer:
         self.authorizations: set[str] = set()
         self.faults: list[Fault | None] = []
         self.items: list[int | None] = []
+        self.poison = ""
         self.hold = asyncio.Event()
         self.hold.set()
         self._changed = asyncio.Condition()
@@ -117,6 +118,8 @@ class StreamServer:
         assert request.match_info["name"] in self.streams
         body = await request.text()
         assert body.endswith("\n")
+        if self.poison and self.poison in body:
+            return web.json_response({"error": {"type": "parse_exception", "reason": "malformed"}}, status=400)
         lines = [json.loads(line) for line in body.splitlines()]
         self.sizes.append(len(body))
         items = []
