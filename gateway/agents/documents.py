@@ -17,11 +17,13 @@ from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
 from gateway.mlcommons.generations import generation_of
 from gateway.mlcommons.marks import has_gateway_memory, has_unified_output
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Parameters, Tool
+from gateway.mlcommons.tool_types import AGENT_TOOL, CONNECTOR_TOOL, MODEL_TOOL, PLANNING_TOOL, type_of
 
 Document = Mapping[str, Any]
 
-LLM_TOOL, AGENT_TOOL = "MLModelTool", "AgentTool"
-_PREDICT = "predict"
+_WITH_MODEL = (MODEL_TOOL, PLANNING_TOOL)
+"""The types of tools whose model is read."""
+_PREDICT, _EXECUTE = "predict", "execute"
 
 
 class _Unreadable(Exception):
@@ -33,23 +35,31 @@ class _Unreadable(Exception):
 def needed(agent_doc: Document) -> tuple[str, ...]:
     """Return the ids of the models to read for this agent, each once, in the order of their use.
 
-    That is the LLM, unless the agent is a flow, and the model of every MLModelTool. An id that can't be read is left
-    out: `read_profile` reports it.
+    That is the LLM, unless the agent is a flow, and the model of every tool of `_WITH_MODEL`. An id that can't be
+    read is left out: `read_profile` reports it.
     """
     ids: list[str] = []
     if not _is_flow(agent_doc):
         ids.append(_text(_mapping(agent_doc.get("llm")).get("model_id")))
     for tool in _items(agent_doc.get("tools")):
-        if tool.get("type") == LLM_TOOL:
+        if tool.get("type") in _WITH_MODEL:
             ids += _ids(tool, "model_id")
     return tuple(dict.fromkeys(filter(None, ids)))
 
 
 def run_agents(agent_doc: Document) -> tuple[str, ...]:
     """Return the ids of the agents that a flow's AgentTools run, each once; () for any other agent."""
-    tools = _items(agent_doc.get("tools")) if _is_flow(agent_doc) else []
-    ids = (id_ for tool in tools if tool.get("type") == AGENT_TOOL for id_ in _ids(tool, "agent_id"))
-    return tuple(dict.fromkeys(ids))
+    return _named_by(agent_doc, AGENT_TOOL) if _is_flow(agent_doc) else ()
+
+
+def tool_connectors(agent_doc: Document) -> tuple[str, ...]:
+    """Return the ids of the connectors that the agent's ConnectorTools call, each once."""
+    return _named_by(agent_doc, CONNECTOR_TOOL)
+
+
+def _named_by(agent_doc: Document, tool_type: str) -> tuple[str, ...]:
+    tools = (tool for tool in _items(agent_doc.get("tools")) if tool.get("type") == tool_type)
+    return tuple(dict.fromkeys(id_ for tool in tools for id_ in _ids(tool, type_of(tool_type).id_name)))
 
 
 def needed_connector(model_doc: Document) -> str | None:
@@ -71,7 +81,8 @@ def read_profile(
 ) -> AgentProfile:
     """Read the profile from the documents.
 
-    An AgentTool whose agent is another type than `flow`, or can't be read, has no `Tool.agent`.
+    An AgentTool whose agent is another type than `flow`, or can't be read, has no `Tool.agent`; a ConnectorTool whose
+    connector can't be read has no `Tool.connector`.
 
     Args:
         agent_id: the agent's id; its document does not hold it.
@@ -162,9 +173,19 @@ class _Reader:
             name=_text(tool.get("name")),
             parameters=self._parameters(tool, "parameters", place),
             config=self._parameters(tool, "config", place),
-            model=self._tool_model(tool, place) if tool["type"] == LLM_TOOL else None,
+            model=self._tool_model(tool, place) if tool["type"] in _WITH_MODEL else None,
             agent=self._run_agent(tool, version) if in_flow and tool["type"] == AGENT_TOOL else None,
+            connector=self._tool_connector(tool) if tool["type"] == CONNECTOR_TOOL else None,
         )
+
+    def _tool_connector(self, tool: Document) -> Connector | None:
+        """Return the connector of a ConnectorTool; None if it can't be read or the tool would call another action."""
+        ids = _ids(tool, type_of(CONNECTOR_TOOL).id_name)
+        doc = self._connectors.get(ids[0]) if len(ids) == 1 else None
+        try:
+            return None if doc is None else _connector(ids[0], doc, f"connectors/{ids[0]}", _EXECUTE)
+        except _Unreadable:
+            return None
 
     def _run_agent(self, tool: Document, version: tuple[int, ...]) -> AgentProfile | None:
         """Return the flow that an AgentTool runs; None if it is something else or can't be read.
@@ -181,8 +202,10 @@ class _Reader:
 
     def _tool_model(self, tool: Document, place: str) -> Model | None:
         ids = _ids(tool, "model_id")
+        if not ids and tool["type"] == PLANNING_TOOL:
+            return None  # a conversational agent may give it its own LLM
         if len(ids) != 1:
-            reason = "an MLModelTool names no model" if not ids else "an MLModelTool names two models"
+            reason = f"the {tool['type']} names no model" if not ids else f"the {tool['type']} names two models"
             self._report(f"{place}.parameters.model_id", reason, "one model id", ", ".join(ids) or "none")
             return None
         return self._model(ids[0], f"{place}.parameters.model_id")
@@ -239,19 +262,18 @@ def read_model(
     return Model(model_id, connector, _required_inputs(doc, f"{place}.interface.input"))
 
 
-def _connector(connector_id: str, doc: Document, place: str) -> Connector:
+def _connector(connector_id: str, doc: Document, place: str, type_: str = _PREDICT) -> Connector:
     actions = list(_items(doc.get("actions")))
-    found = next((a for a in enumerate(actions) if _text(a[1].get("action_type")).lower() == _PREDICT), None)
+    found = next((a for a in enumerate(actions) if _text(a[1].get("action_type")).lower() == type_), None)
     if found is None:
-        raise _Unreadable(
-            f"{place}.actions", "the connector has no predict action", "PREDICT", _kind(doc.get("actions"))
-        )
+        reason = f"the connector has no {type_} action"
+        raise _Unreadable(f"{place}.actions", reason, type_.upper(), _kind(doc.get("actions")))
     index, action = found
     for member in ("url", "request_body"):
         if not isinstance(action.get(member), str):
             raise _Unreadable(
                 f"{place}.actions[{index}].{member}",
-                f"the predict action has no {member}",
+                f"the {type_} action has no {member}",
                 "a string",
                 _kind(action.get(member)),
             )

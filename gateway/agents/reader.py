@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gateway.agents.documents import Document, needed, needed_connector, run_agents
+from gateway.agents.documents import Document, needed, needed_connector, run_agents, tool_connectors
 
 DocumentKind = Literal["agents", "models", "connectors"]
 
@@ -50,7 +50,7 @@ AgentReader = Generator[Batch, Found, AgentDocuments]
 
 
 def read_agents(agent_ids: Iterable[str], model_ids: Iterable[str] = (), *, follow: bool = False) -> AgentReader:
-    """Read the agents, their models and `model_ids`, and the connectors of all these models.
+    """Read the agents, their models and `model_ids`, and the connectors of all these models and of the agents' tools.
 
     follow: also the agents that AgentTools of flows run, but none behind those.
     """
@@ -60,6 +60,9 @@ def read_agents(agent_ids: Iterable[str], model_ids: Iterable[str] = (), *, foll
     of_agents = (id_ for document in (*agents.values(), *others.values()) for id_ in needed(document))
     models = yield _batch("models", (*of_agents, *model_ids))
     connectors = yield _batch("connectors", filter(None, map(needed_connector, models.values())))
+    of_tools = (id_ for document in (*agents.values(), *others.values()) for id_ in tool_connectors(document))
+    if more := tuple(dict.fromkeys(id_ for id_ in of_tools if id_ not in connectors)):
+        connectors = {**connectors, **(yield Batch("connectors", more, optional=True))}
     return AgentDocuments(agents, models, connectors, others)
 
 

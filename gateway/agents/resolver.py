@@ -146,7 +146,7 @@ class Resolver:
             case "models":
                 self._agents.drop(lambda _, a: id_ is None or a is None or id_ in {m.id for m in a.profile.models})
             case "connectors":
-                self._agents.drop(lambda _, a: id_ is None or a is None or id_ in _connectors(a.profile))
+                self._agents.drop(lambda _, a: id_ is None or a is None or id_ in a.profile.connector_ids)
             case "settings":
                 self._clusters.drop(lambda *_: True)
                 self._agents.drop(lambda *_: True)
@@ -217,7 +217,3 @@ class Resolver:
             ),
             "set compatibility.override_main_response_version to false on the cluster",
         )
-
-
-def _connectors(profile: AgentProfile) -> set[str]:
-    return {model.connector.id for model in profile.models}

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from gateway.agents.cluster import read_version
-from gateway.agents.documents import needed, needed_connector, read_profile
+from gateway.agents.documents import needed, needed_connector, read_profile, tool_connectors
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail
 from gateway.errors import GatewayError, InvalidInput, Problem
@@ -123,7 +123,7 @@ def _profile(documents: _Documents) -> AgentProfile:
     agent = _document(documents.agent)
     models = _named(documents.models, needed(agent), "--model")
     connector_ids = [found for model in models.values() if (found := needed_connector(model))]
-    connectors = _named(documents.connectors, connector_ids, "--connector")
+    connectors = _named(documents.connectors, [*connector_ids, *tool_connectors(agent)], "--connector")
     return read_profile(agent.get("agent_id") or documents.agent.stem, agent, models, connectors, version)
 
 

@@ -87,6 +87,7 @@ class CallModel:
         steps = self.behaviour.llm_steps(profile, params, RuntimeValues()) if isinstance(self.behaviour, Flow) else ()
         self._later = [step for step in steps if step.tool is not self.tool]
         self.later_llms = [step.tool for step in self._later]
+        self.later_models = [tool.model for tool in self.later_llms if tool.model is not None]
 
     def key(self, name: str) -> str:
         """Return the request parameter that sets `name` for the first LLM call only."""
@@ -223,10 +224,10 @@ class CallModel:
                 yield self.key(name), _filler(self.model, name)
         for step in self._later:
             tool, values = step.tool, step.values()
-            assert tool.model is not None
-            for name in tool.model.required_inputs:
+            assert tool.target is not None
+            for name in tool.target.required_inputs:
                 if name not in values:
-                    yield f"{tool.key}.{name}", _filler(tool.model, name)
+                    yield f"{tool.key}.{name}", _filler(tool.target, name)
 
     @computed_once
     def replays(self) -> bool:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from gateway.delivery.trees import with_leaves
 from gateway.mlcommons.memory_form import show_readable
+from gateway.mlcommons.rendering import is_strict_json
 from gateway.mlcommons.template import PREFIX, UNFILLED, may_be_json
 
 
@@ -86,6 +87,25 @@ def is_plain(text: str) -> bool:
     return UNFILLED not in text and not may_be_json(text)
 
 
+def is_inert(text: str, templates: Iterable[str] = ()) -> bool:
+    """Return True if no template that is not known can take `text` apart.
+
+    It then has no placeholder of any kind, does not escape one that follows it, and is not like JSON.
+
+    templates: those that are known to hold the text before it is sent. One that is like JSON gets it unescaped, so it
+        must be JSON, and the text may need no escaping inside of a string, not even for the cluster's lenient parser.
+    """
+    if "${" in text or text.endswith("$") or may_be_json(text):
+        return False
+    holders = [template for template in templates if UNFILLED in template and may_be_json(template)]
+    return not holders or (
+        "'" not in text
+        and json.dumps(text, ensure_ascii=False)[1:-1] == text
+        and all(map(is_strict_json, (_PLACEHOLDER.sub("x", template) for template in holders)))
+    )
+
+
+_PLACEHOLDER = re.compile(re.escape(PREFIX) + r"[^}]*\}")
 _OPENING = re.compile(r"[\x00-\x20]*[\[{][\x00-\x20\[{]*")
 _CUT = len("${par")
 

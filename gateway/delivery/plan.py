@@ -144,13 +144,18 @@ def _unsafe(profile: AgentProfile, params: Mapping[str, str]) -> list[Problem]:
         found.append(
             Problem("parameters.selected_tools", str(failure), "a JSON list", received, "AGENT_NOT_CALLABLE", help)
         )
-    models = {model.id for model in profile.models}
+    called = {tool.connector.id for tool in profile.tools if tool.connector is not None}
+    chosen = {"model_id": {model.id for model in profile.models}}
+    if called:
+        chosen["connector_id"] = called
     for name, value in params.items():
         if name.startswith("gw_"):
             reason = "names that start with gw_ are the gateway's own"
             found.append(Problem(f"parameters.{name}", reason, "another name", name, "RESERVED_NAME"))
-        if name.rpartition(".")[2] == "model_id" and value not in models:
-            # `model_id` and `<tool>.model_id` choose the LLM of a flow's tool at run time.
-            reason = "this parameter changes the agent's LLM, so the format it takes is not known"
-            found.append(Problem(f"parameters.{name}", reason, " or ".join(sorted(models)), value, "MODEL_OVERRIDDEN"))
+        for id_name, ids in chosen.items():
+            if name.rpartition(".")[2] == id_name and value not in ids:
+                # `model_id` and `<tool>.model_id` choose the LLM of a flow's tool at run time.
+                reason = "this parameter changes the agent's LLM, so the format it takes is not known"
+                expected = " or ".join(sorted(ids))
+                found.append(Problem(f"parameters.{name}", reason, expected, value, "MODEL_OVERRIDDEN"))
     return found

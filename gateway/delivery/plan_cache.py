@@ -150,7 +150,7 @@ def _with_text(specimen: Plan, places: tuple[Path, ...], text: str, turn_id: str
     parameters = specimen.parameters.with_texts(
         lambda value: _replaced(value, text, escaped).replace(SPECIMEN_TURN, turn_id)
     )
-    return Plan(specimen.strategy, specimen.provider, parameters, text, request, specimen.notices)
+    return replace(specimen, parameters=parameters, question=text, request=request)
 
 
 def _put(messages: Any, places: tuple[Path, ...], text: str) -> Any:

@@ -11,16 +11,18 @@ from typing import Any, TypeGuard, final
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Addition, Candidate
-from gateway.delivery.escaping import Concat
+from gateway.delivery.escaping import Concat, is_inert
 from gateway.delivery.slots import PROBE, QUESTION
 from gateway.delivery.target import Turn, parts_of
 from gateway.delivery.trees import locate, replace_texts, value_at, with_leaves
+from gateway.mlcommons.agents.flow import Flow, target_values
 from gateway.mlcommons.expansion import RenderFailure
-from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.memory_form import is_storable, show_readable
 from gateway.mlcommons.profile import Tool
 from gateway.mlcommons.rendering import call_values, first_call, parse_payload, tool_call
 from gateway.mlcommons.runtime_values import HOSTILE, RuntimeValues
+from gateway.mlcommons.tool_types import MODEL_TOOL
 from gateway.providers.base import Provider
 
 
@@ -112,7 +114,11 @@ def prove(
             return None
         if not all(_has_its_prompt(call, tool, request, env, question) for tool in call.later_llms):
             return None
-    is_safe = _tools_have_their_prompt(call, request) and is_readable_later(call, request["question"])
+    is_safe = (
+        _tools_have_their_prompt(call, request, question)
+        and _searches_have_the_question(call, request, question)
+        and is_readable_later(call, request["question"])
+    )
     return Proved(request) if is_safe else None
 
 
@@ -129,11 +135,12 @@ def _begins_with_results(provider: Provider, body: Any) -> bool:
 def _has_its_prompt(
     call: CallModel, tool: Tool, request: Mapping[str, str], env: RuntimeValues, question: Collection[str]
 ) -> bool:
-    """Return True if the texts of a flow's later LLM tool, which takes the request's parameters too, are unchanged.
+    """Return True if the texts of a flow's other LLM tool, which takes the request's parameters too, are unchanged.
 
-    Only the question in them may differ.
+    Only the question in them may differ. Of what a connector gets that is no model's, nothing else may differ at all.
     """
-    first = f"{call.tool.key}." if call.tool else ""
+    # What the first LLM tool can't do without, other LLM tools need as well, but no connector.
+    first = f"{call.tool.key}." if call.tool and tool.model is not None else ""
     asking = {name.removeprefix(first): value for name, value in call.with_question({}).items()}
     try:
         before = tool_call(call.profile, {**call.params, **asking}, env, tool)
@@ -143,9 +150,39 @@ def _has_its_prompt(
         now = tool_call(call.profile, request, env, tool)
     except RenderFailure:
         return False
+    if tool.model is None:
+        return _differs_only_by_question(before, now, question)
     texts = [value_at(now, path) for path in locate(now, "")]
     own_texts = (value_at(before, path) for path in locate(before, ""))
     return all(any(own.replace(QUESTION, asked) in text for text in texts for asked in question) for own in own_texts)
+
+
+def _differs_only_by_question(before: Any, now: Any, question: Collection[str]) -> bool:
+    return any(now == replace_texts(before, {QUESTION: asked}) for asked in question)
+
+
+def _searches_have_the_question(call: CallModel, request: Mapping[str, str], question: Collection[str]) -> bool:
+    """Return True if tools of a flow that send one text to something that is not read send the question as it is.
+
+    What they send it to is not rendered, so it must be a text that no template takes apart.
+    """
+    if not isinstance(call.behaviour, Flow):
+        return True
+    first = f"{call.tool.key}." if call.tool else ""
+    asking = {name.removeprefix(first): value for name, value in call.with_question({}).items()}
+    steps = call.behaviour.text_steps(call.profile, {**call.params, **asking}, RuntimeValues())
+    sent = call.behaviour.text_steps(call.profile, request, RuntimeValues())
+    for step, step_now in zip(steps, sent, strict=True):
+        try:
+            before, now = step.one_text(), step_now.one_text()
+        except RenderFailure:
+            return False
+        if before is None or QUESTION not in before:
+            continue
+        inert = (asked for asked in question if is_inert(asked, step.templates()))
+        if not any(now == before.replace(QUESTION, asked) for asked in inert):
+            return False
+    return True
 
 
 def _normal(provider: Provider, body: Any, split: bool) -> Any:
@@ -183,16 +220,29 @@ def _plain(value: Any) -> Any:
     return with_leaves(value, plain)
 
 
-def _tools_have_their_prompt(call: CallModel, request: Mapping[str, str]) -> bool:
+def _tools_have_their_prompt(call: CallModel, request: Mapping[str, str], question: Collection[str]) -> bool:
     """Return True if the LLM tools of a conversational agent have their own prompt: they inherit all parameters.
 
-    All texts of a tool's call for some question must be in its call with the planned parameters
-    (docs/internals/facts.md).
+    All texts of an MLModelTool's call for some question must be in its call with the planned parameters. In the call of
+    any other tool, which 3.x lets inherit them, only the user's question may differ (docs/internals/facts.md).
     """
     if call.is_flow:
         return True
+    inherits = ABILITIES[call.profile.generation].raw_parameters
     for tool in call.profile.tools:
-        if tool.model is None:
+        if tool.type != MODEL_TOOL and tool.target is not None and inherits:
+            asking = {**call.params, **call.with_question({})}
+            try:
+                before = _tool_call(call, tool, asking, PROBE)
+            except RenderFailure:
+                continue  # as below
+            try:
+                now = _tool_call(call, tool, request, PROBE)
+            except RenderFailure:
+                return False
+            if not _differs_only_by_question(before, now, question):
+                return False
+        if tool.type != MODEL_TOOL or tool.model is None:
             continue
         try:
             before = _tool_call(call, tool, {**call.params, "question": QUESTION})
@@ -208,6 +258,8 @@ def _tools_have_their_prompt(call: CallModel, request: Mapping[str, str]) -> boo
     return True
 
 
-def _tool_call(call: CallModel, tool: Any, request: Mapping[str, str]) -> Any:
+def _tool_call(call: CallModel, tool: Tool, request: Mapping[str, str], question: str = QUESTION) -> Any:
+    assert tool.target is not None
     values = call_values(call.profile, request, RuntimeValues())
-    return parse_payload(tool.model, {**values, **tool.parameters, "question": QUESTION}, call.profile)
+    values = target_values(call.profile, tool, {**values, **tool.parameters, "question": question})
+    return parse_payload(tool.target, values, call.profile)

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from gateway.delivery.escaping import is_inert
 from gateway.delivery.own_parts import required_names
-from gateway.delivery.search import Search
+from gateway.delivery.search import Search, text_blocks
 from gateway.delivery.template_change import NotOffered, TemplateChange, command, find_change, with_upgrades
 from gateway.delivery.textonly import NAME_PROVIDER, use_another_agent
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents import behaviour_of
-from gateway.mlcommons.agents.flow import Flow, unread_llm
+from gateway.mlcommons.agents.flow import Flow, own_values
+from gateway.mlcommons.agents.unread import unread_tools
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
@@ -142,13 +144,44 @@ def _problem_of_the_whole(search: Search, agent_input: AgentInput, upgrade: Upgr
     missing = _question_missing(search, agent_input)
     if missing:
         return missing
+    if taken_apart := _taken_apart(search, agent_input):
+        return taken_apart
     kinds = sorted({type(block).__name__.lower() for m in agent_input.messages for block in m.content})
     advice = upgrade.advice(agent_input)
     if kinds == ["text"] and len(agent_input.messages) == 1:
         reason = "this text can't be put into the agent's template without being changed"
+        if search.delivers(_begun_with_a_word(agent_input)):
+            advice = f"begin the text with a word; {advice}"
         return Problem("input", reason, received="text", code="TEXT_NOT_SAFE", help=advice)
     reason, received = "each part could be delivered by itself, but not all of them together", ", ".join(kinds)
     return Problem("input", reason, "", received, "COMBINATION_NOT_DELIVERABLE", advice)
+
+
+def _begun_with_a_word(agent_input: AgentInput) -> AgentInput:
+    (message,) = agent_input.messages
+    first, *rest = message.content
+    assert isinstance(first, Text)
+    begun = replace(first, text=f"Text: {first.text}")
+    return replace(agent_input, messages=(replace(message, content=(begun, *rest)),))
+
+
+def _taken_apart(search: Search, agent_input: AgentInput) -> Problem | None:
+    """Return the problem of a text that a tool which is not read could take apart; None if there is none."""
+    for tool in unread_tools(search.profile, search.params):
+        templates = own_values(tool)
+        for block in (block for message in agent_input.messages for block in text_blocks(message.content)):
+            if is_inert(block.text, templates):
+                continue
+            reason = f"the tool {tool.key} calls a model or connector that the gateway does not read, and it could "
+            reason += "take this text apart"
+            expected = "text that does not begin with { or [, does not end with $, and has no ${"
+            help = "begin the text with a word, write $ { in place of ${, and end with another character than $"
+            if is_inert(block.text):  # so its JSON has to be known
+                expected = "text without quotes, backslashes, slashes and control characters"
+                help = "leave them out"
+            help = f"{use_another_agent(tool)}; or {help}"
+            return Problem(block.at, reason, expected, "text", "TEXT_NOT_SAFE", help)
+    return None
 
 
 def _question_missing(search: Search, agent_input: AgentInput) -> Problem | None:
@@ -288,7 +321,7 @@ class Upgrade:
 
         instead: what helps without an upgrade. delivers: it is known that the change lets `agent_input` through.
         """
-        unread = unread_llm(self._search.profile, self._search.params)
+        unread = next(iter(unread_tools(self._search.profile, self._search.params)), None)
         instead = instead if unread is None else use_another_agent(unread)
         otherwise = f"{instead}; {_SEE}" if instead else _SEE
         model, _ = first_llm(self._search.profile, self._search.params)

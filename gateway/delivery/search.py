@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.candidate import Addition, Candidate
-from gateway.delivery.escaping import is_plain
+from gateway.delivery.escaping import is_inert
 from gateway.delivery.plain_chat import FORMAT_GUESSED, PLAIN_CHAT, own_turns, shows_plain_chat
 from gateway.delivery.proof import Proved, is_readable_later, prove
 from gateway.delivery.question_placements import merge
@@ -21,7 +21,9 @@ from gateway.delivery.target import Question, TargetTurns
 from gateway.delivery.tool_slot import declarations
 from gateway.delivery.tools_text import tools_as_text
 from gateway.errors import UndeliverableContent
-from gateway.mlcommons.agents.flow import unread_llm
+from gateway.mlcommons.agents import behaviour_of
+from gateway.mlcommons.agents.flow import own_values
+from gateway.mlcommons.agents.unread import unread_tools
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_llm
@@ -29,7 +31,7 @@ from gateway.mlcommons.template import PREFIX
 from gateway.notices import Notice
 from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
 from gateway.recent import computed_once
-from gateway.unified.model import AgentInput, Text
+from gateway.unified.model import AgentInput, ContentBlock, Json, Text, ToolResult
 from gateway.unified.question import question_text, readable_text
 from gateway.unified.roles import meaning_of
 
@@ -195,6 +197,22 @@ class Search:
         Raises:
             UndeliverableContent: the provider can't express the input.
         """
+        found = self._first_of_all(agent_input, asked)
+        return None if found is None else self._with_unread(found, asked or agent_input)
+
+    def _with_unread(self, found: Plan, agent_input: AgentInput) -> Plan | None:
+        """Return the plan with a notice of the tools that call what is not read; None if they could change a text."""
+        tools = unread_tools(self.profile, self.params) if found.proved else []
+        if not tools:
+            return found
+        if not behaviour_of(self.profile).runs_tools:  # a flow's tools are proved to send the question
+            texts = [block.text for message in agent_input.messages for block in text_blocks(message.content)]
+            if not all(is_inert(text, own_values(tool)) for text in texts for tool in tools):
+                return None
+        about = f"the tool {tools[0].key} calls a model or connector that the gateway does not read"
+        return replace(found, notices=(*found.notices, Notice("LLM_NOT_READ", about)), proved=False)
+
+    def _first_of_all(self, agent_input: AgentInput, asked: AgentInput | None) -> Plan | None:
         whole = Variant(self, agent_input)
         request = whole.request
         if first_llm(self.profile, self.params)[0] is None:
@@ -351,17 +369,27 @@ def _question_alone(search: Search, request: ProviderRequest) -> Plan | None:
     is_turn = not request.system and [provider.role_of(turn) for turn in request.messages] == ["user"]
     texts = texts_of(provider, request.messages[0]) if is_turn else None
     text, joined = join_texts(texts or [])
-    unread = unread_llm(search.profile, params)
-    if not texts or PREFIX in text or (unread is not None and not is_plain(text)):
+    callers = unread_tools(search.profile, params)
+    if not texts or PREFIX in text or not all(is_inert(text, own_values(tool)) for tool in callers):
         return None
     notice = Notice("NO_LLM", "no tool of this flow calls an LLM")
-    if unread is not None:
+    if callers:
         about = (
-            f"the tool {unread.key} calls an LLM that the gateway does not read, so the text is sent as the question"
+            f"the tool {callers[0].key} calls a model or connector that the gateway does not read, so the text is sent "
+            "as the question"
         )
         notice = Notice("LLM_NOT_READ", about)
     notices = (*request.notices, *joined, notice)
-    return Plan("text", "", Proved.without_llm(params, text), text, request, notices, proved=unread is None)
+    return Plan("text", "", Proved.without_llm(params, text), text, request, notices, proved=not callers)
+
+
+def text_blocks(blocks: Iterable[ContentBlock | Json]) -> Iterator[Text]:
+    """Yield the texts, those in tool results too."""
+    for block in blocks:
+        if isinstance(block, Text):
+            yield block
+        elif isinstance(block, ToolResult):
+            yield from text_blocks(block.content)
 
 
 def _stored(profile: AgentProfile, stored: str, question: Question) -> Iterator[Notice]:

@@ -106,8 +106,8 @@ def _llm_calls(
     behaviour = behaviour_of(profile)
     if isinstance(behaviour, Flow):
         for step in behaviour.llm_steps(profile, params, env):
-            assert step.tool.model is not None
-            yield step.tool.model, step.values()
+            assert step.tool.target is not None
+            yield step.tool.target, step.values()
         return
     values = _or_none(profile, params, env)
     if profile.llm is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.tool_types import Calls, type_of
 
 Parameters = Mapping[str, str]
 
@@ -34,14 +35,11 @@ class Model:
     required_inputs: tuple[str, ...] = ()
 
 
-_WITH_ANOTHER_LLM = frozenset({"AgentTool", "RAGTool"})
-
-
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool of an agent. model: the LLM of an MLModelTool, None for any other tool.
+    """A tool of an agent. model: the LLM of a tool that calls one, None if it is not read (`gateway.agents.documents`).
 
-    agent: the flow that an AgentTool of a flow runs; None if it is not read (`gateway.agents.documents`).
+    agent: the flow that an AgentTool of a flow runs, connector: what a ConnectorTool calls; None if it is not read.
     config: static values that a caller's parameters can't override (docs/internals/facts.md, rule 5).
     """
 
@@ -51,6 +49,7 @@ class Tool:
     config: Parameters = field(default_factory=dict)
     model: Model | None = None
     agent: AgentProfile | None = None
+    connector: Connector | None = None
 
     @property
     def key(self) -> str:
@@ -58,9 +57,28 @@ class Tool:
         return self.name or self.type
 
     @property
+    def target(self) -> Model | None:
+        """What it calls, if that is read: its model, or its connector as a model without an id."""
+        return Model("", self.connector) if self.connector is not None else self.model
+
+    @property
     def calls_unread_llm(self) -> bool:
-        """True if it calls an LLM that no profile has, with a flow's parameters: another agent's, or a RAGTool's."""
-        return self.type in _WITH_ANOTHER_LLM and self.agent is None
+        """True if it may call something that no profile has, with all parameters of the request."""
+        return self._calls_unread and not type_of(self.type).text_name
+
+    @property
+    def sends_one_text(self) -> bool:
+        """True if it calls something that no profile has, with one text and no other parameter of the request."""
+        return self._calls_unread and bool(type_of(self.type).text_name)
+
+    @property
+    def _calls_unread(self) -> bool:
+        return type_of(self.type).calls is not Calls.NOTHING and self.target is None and self.agent is None
+
+    @property
+    def calls_llm(self) -> bool:
+        """True if it calls something that is read, or runs an agent that does."""
+        return self.target is not None or (self.agent is not None and any(tool.calls_llm for tool in self.agent.tools))
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -119,6 +137,14 @@ class AgentProfile:
         """All models of this agent: its LLM, then those of its tools."""
         own = (self.llm,) if self.llm is not None else ()
         return own + tuple(model for tool in self.tools for model in tool.models)
+
+    @property
+    def connector_ids(self) -> tuple[str, ...]:
+        """The ids of the connectors of its models, and of those that its tools call themselves."""
+        of_models = tuple(model.connector.id for model in self.models)
+        of_tools = tuple(tool.connector.id for tool in self.tools if tool.connector is not None)
+        run = (id_ for tool in self.tools if tool.agent is not None for id_ in tool.agent.connector_ids)
+        return (*of_models, *of_tools, *run)
 
     @property
     def agent_ids(self) -> tuple[str, ...]:

@@ -119,7 +119,7 @@ def tool_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValu
     Raises:
         RenderFailure: the cluster would return an error instead.
     """
-    if tool.model is None:
+    if tool.target is None:
         raise RenderFailure(f"the tool {tool.key} calls no LLM")
     behaviour = behaviour_of(profile)
     if not isinstance(behaviour, Flow):
@@ -127,7 +127,7 @@ def tool_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValu
     step = next((step for step in behaviour.llm_steps(profile, params, env) if step.tool is tool), None)
     if step is None:
         raise RenderFailure(f"the tool {tool.key} does not run")
-    return parse_payload(tool.model, step.values(), profile)
+    return parse_payload(tool.target, step.values(), profile)
 
 
 def parse_payload(model: Model, values: Mapping[str, str], profile: AgentProfile) -> Any:

@@ -187,6 +187,10 @@ class _Loop:
         self._note(text, used_input, step.action)
 
     def _run_tool(self, tool: tools.Tool, given: Parameters, chosen_input: str) -> Run:
+        if tool.is_caller:
+            # From 3.0 on it inherits the request's parameters (tried on 3.6.0).
+            inherited = {**self.parameters, **given} if self.core.modern else given
+            return (yield from tools.run_caller(self.core, tool.spec["type"], inherited))
         if not tool.is_model:
             return self.core.tool_outputs.get(tool.spec["type"], tools.INDEX_TABLE)
         # An MLModelTool inherits all of the request's parameters (docs/internals/facts.md, "Rendering, in detail").

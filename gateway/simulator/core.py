@@ -183,6 +183,13 @@ class ClusterCore:
         model_id = self.resources.register_model(model, deploy=False)["model_id"]
         return self.resources.register_agent(unified.agent_body(body, model_id))
 
+    def execute_connector(self, connector_id: str | None, parameters: Parameters) -> Run:
+        """Call a connector's execute action and return the data map of its answer."""
+        connector = self.resources.connectors.get(connector_id or "")
+        if connector is None:
+            raise ExecuteFailure(404, "OpenSearchStatusException", f"Failed to find connector:{connector_id}")
+        return (yield from predict(connector, parameters, self.modern, "EXECUTE"))
+
     def predict(self, model_id: str | None, parameters: Parameters) -> Run:
         """Call a model and return the data map of its answer."""
         loaded = self.resources.use(model_id or "")

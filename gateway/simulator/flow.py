@@ -48,6 +48,8 @@ def run_flow(core: RunningCluster, agent: Mapping[str, Any], parameters: Paramet
         raise illegal_argument("no tool configured")
     if len(specs) == 1:
         output = yield from _run(core, specs[0], parameters)
+        if specs[0]["type"] == tools.CONNECTOR_TOOL:
+            return [{"name": "response", "dataAsMap": output["inference_results"][0]["output"][0]["dataAsMap"]}]
         return [_tensor("response", output if isinstance(output, str) else to_json(output, False))]
     shown: list[Tensor] = []
     for position, spec in enumerate(specs, 1):
@@ -93,12 +95,19 @@ def _run(core: RunningCluster, spec: Mapping[str, Any], parameters: Parameters) 
     if spec["type"] == tools.AGENT_TOOL:
         tensors = yield from core.run_agent(tool.parameters.get("agent_id") or "", dict(tool.parameters))
         return to_json({"inference_results": [{"output": tensors}]}, core.modern)
+    if tool.is_caller:
+        output = yield from tools.run_caller(core, spec["type"], dict(tool.parameters))
+        return _as_results(output) if spec["type"] == tools.CONNECTOR_TOOL else output
     if not tool.is_model:
         return core.tool_outputs.get(tool.spec["type"], tools.INDEX_TABLE)
     # On 2.x the model is the tool's own; from 3.0 the request may name another.
     own = (spec.get("parameters") or {}).get("model_id")
     model_id = tool.parameters.get("model_id") if core.modern else own
     return (yield from tools.model_tool(dict(tool.parameters), core.modern, core.predict, model_id))
+
+
+def _as_results(answer: Any) -> dict[str, Any]:
+    return {"inference_results": [{"output": [{"name": "response", "dataAsMap": answer}], "status_code": 200}]}
 
 
 def _hand_on(core: RunningCluster, spec: Mapping[str, Any], output: Any, parameters: Parameters) -> str:

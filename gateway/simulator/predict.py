@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.simulator import jsonpath
-from gateway.simulator.errors import ExecuteFailure
+from gateway.simulator.errors import ExecuteFailure, illegal_argument
 from gateway.simulator.lenient import is_json
 from gateway.simulator.render import Parameters, escaped, fill, payload
 from gateway.simulator.values import read_answer
@@ -42,13 +42,17 @@ class LlmReply:
 Run = Generator[LlmRequest, LlmReply, Any]
 
 
-def predict(connector: Mapping[str, Any], parameters: Mapping[str, str | None], modern: bool) -> Run:
-    """Call the connector's model and return the data map of its answer.
+def predict(
+    connector: Mapping[str, Any], parameters: Mapping[str, str | None], modern: bool, type_: str = "PREDICT"
+) -> Run:
+    """Call what the connector's action of this type calls, and return the data map of its answer.
 
     Raises:
         ExecuteFailure: the template could not be rendered, or the model failed.
     """
-    action = next(action for action in connector["actions"] if action["action_type"].upper() == "PREDICT")
+    action = next((action for action in connector["actions"] if action["action_type"].upper() == type_), None)
+    if action is None:
+        raise illegal_argument(f"no {type_} action found")
     given = escaped(parameters, modern)
     values: Parameters = {**(connector.get("parameters") or {}), **given}
     body = payload(action.get("request_body") or "", values, modern)

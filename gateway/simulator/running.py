@@ -29,5 +29,8 @@ class RunningCluster(Protocol):
     def predict(self, model_id: str | None, parameters: Parameters) -> Run:
         """Call a model and return the data map of its answer."""
 
+    def execute_connector(self, connector_id: str | None, parameters: Parameters) -> Run:
+        """Call a connector's execute action and return the data map of its answer."""
+
     def run_agent(self, agent_id: str, parameters: Parameters) -> Run:
         """Run another agent and return the tensors of its answer."""

@@ -1,7 +1,9 @@
 """The tools of an agent: their parameters, and their runs.
 
-An MLModelTool calls a model, an AgentTool of a flow runs another agent (by source), and the tools that list indices
-return a fixed table. Every other type is unknown, which is an error when the agent runs, not when it is registered.
+An MLModelTool and a QueryPlanningTool call a model, a ConnectorTool a connector (tried on 3.6.0), an AgentTool of a
+flow runs another agent (by source). The tools that list indices return a fixed table. Of the skills plugin's tools only
+the documentation is known: those that call a model are simulated at their worst, with all parameters of the request in
+the model's template. Every other type is unknown, which is an error when the agent runs, not when it is registered.
 """
 
 from __future__ import annotations
@@ -15,9 +17,16 @@ from gateway.simulator.errors import illegal_argument
 from gateway.simulator.lenient import is_json
 from gateway.simulator.predict import Run
 from gateway.simulator.render import Parameters, fill
+from gateway.simulator.running import RunningCluster
 from gateway.simulator.values import as_text, read_answer, to_parameters
 
-MODEL_TOOL, AGENT_TOOL = "MLModelTool", "AgentTool"
+MODEL_TOOL, AGENT_TOOL, CONNECTOR_TOOL, PLANNING_TOOL = "MLModelTool", "AgentTool", "ConnectorTool", "QueryPlanningTool"
+SKILLS = {"PPLTool": "model_id", "CreateAlertTool": "model_id", "RAGTool": "inference_model_id"}
+"""Tools of the skills plugin that call a model with a prompt, and the parameter that names it."""
+SEARCHES = frozenset({"VectorDBTool", "NeuralSparseSearchTool"})
+"""Tools of the skills plugin that send a model their `input` alone."""
+DEFAULT_QUERY = '{"size":10,"query":{"match_all":{}}}'
+_PLANNING_PROMPT = "[prompt of the tool] ${parameters.question} [end]"
 INDEX_TABLE = 'row,index,comment\n1,books,"as a cluster lists them"\n'
 
 _LISTER_SCHEMA = {
@@ -40,6 +49,11 @@ class Tool:
     def is_model(self) -> bool:
         """True if it calls a model."""
         return bool(self.spec["type"] == MODEL_TOOL)
+
+    @property
+    def is_caller(self) -> bool:
+        """True if it is another tool that calls a model or connector."""
+        return self.spec["type"] in (CONNECTOR_TOOL, PLANNING_TOOL, *SKILLS, *SEARCHES)
 
     @property
     def in_answer(self) -> bool:
@@ -71,7 +85,9 @@ def selected(agent: Mapping[str, Any], parameters: Mapping[str, str | None]) -> 
 def known_types(modern: bool) -> frozenset[str]:
     """Return the known tool types."""
     lister = "ListIndexTool" if modern else "CatIndexTool"
-    return frozenset({MODEL_TOOL, AGENT_TOOL, lister, "IndexMappingTool", "SearchIndexTool", "VisualizationTool"})
+    planning = {PLANNING_TOOL} if modern else set()
+    free = {lister, "IndexMappingTool", "SearchIndexTool", "VisualizationTool"}
+    return frozenset({MODEL_TOOL, AGENT_TOOL, CONNECTOR_TOOL, *planning, *SKILLS, *SEARCHES, *free})
 
 
 def create(spec: Mapping[str, Any], parameters: Parameters, modern: bool) -> Tool:
@@ -85,7 +101,7 @@ def create(spec: Mapping[str, Any], parameters: Parameters, modern: bool) -> Too
     name = tool_name(spec)
     description = parameters.get(f"{name}.description") or spec.get("description") or f"[description of {spec['type']}]"
     given = execute_parameters(spec, parameters, modern)
-    if not given.get("model_id") and spec["type"] == MODEL_TOOL and modern:
+    if not given.get("model_id") and spec["type"] in (MODEL_TOOL, PLANNING_TOOL) and modern:
         raise illegal_argument("Model ID can't be null or empty")
     return Tool(name, description, spec, given)
 
@@ -160,10 +176,52 @@ def model_tool(
     parameters: Parameters, modern: bool, predict: Callable[[str | None, Parameters], Run], model_id: str | None
 ) -> Run:
     """Run an MLModelTool and return the `response_field` of its model's answer, which is any JSON value."""
-    if modern and parameters.get("input") is not None:
-        parameters = dict(parameters)
-        parameters["input"] = fill(parameters["input"] or "", parameters)
-        _merge_json(parameters, parameters["input"] or "", modern)
+    parameters = with_input(parameters, modern)
     field = parameters.get("response_field") or "response"
     answer = yield from predict(model_id, parameters)
     return answer[field] if field in answer else as_text(answer, modern)
+
+
+def with_input(parameters: Parameters, modern: bool) -> Parameters:
+    """Return the parameters with the members of an `input` that is a JSON object (3.x)."""
+    if not modern or parameters.get("input") is None:
+        return parameters
+    result = {**parameters, "input": fill(parameters["input"] or "", parameters)}
+    _merge_json(result, result["input"] or "", modern)
+    return result
+
+
+def run_caller(core: RunningCluster, type_: str, parameters: Parameters) -> Run:
+    """Run a tool that calls a model or connector and is no MLModelTool; return what the next tools get of it."""
+    parameters = with_input(parameters, core.modern)
+    if type_ == CONNECTOR_TOOL:
+        return (yield from core.execute_connector(parameters.get("connector_id"), parameters))
+    if type_ == PLANNING_TOOL:
+        return (yield from _plan_query(core, parameters))
+    if type_ in SEARCHES:
+        text = fill(parameters.get("input") or "", parameters)
+        answer = yield from core.predict(parameters.get("model_id"), {"input": text})
+    else:
+        asked = {"prompt": "Answer: ${parameters.question}", **parameters}
+        answer = yield from core.predict(parameters.get(SKILLS[type_]), asked)
+    return as_text(answer, core.modern)
+
+
+def _plan_query(core: RunningCluster, parameters: Parameters) -> Run:
+    missing = [name for name in ("index_name", "question") if not (parameters.get(name) or "").strip()]
+    if missing:
+        names = ", ".join(missing)
+        raise illegal_argument(f"Validation error: missing or empty required parameters \u2014 {names}.")
+    asked: Parameters = {
+        **parameters,
+        "index_mapping": '"{}"',
+        "sample_document": '"{}"',
+        "current_time": '"[time]"',
+        "template": "[template of the tool]",
+        "system_prompt": parameters.get("query_planner_system_prompt") or "[system prompt of the tool]",
+        "user_prompt": parameters.get("query_planner_user_prompt")
+        or "[prompt of the tool] ${parameters.question} [end]",
+    }
+    answer = yield from model_tool(asked, core.modern, core.predict, parameters.get("model_id"))
+    text = as_text(answer, core.modern)
+    return text if is_json(text) else DEFAULT_QUERY

@@ -88,7 +88,7 @@ PREDICT = {"action_type": "PREDICT", "url": "http://h/", "request_body": "{}"}
         ({"agent": {"tools": [{"type": "A"}, 3]}}, [("agents/x.tools[1]", "a tool has no type")]),
         (
             {"agent": {"tools": [{"type": "MLModelTool"}]}},
-            [("agents/x.tools[0].parameters.model_id", "an MLModelTool names no model")],
+            [("agents/x.tools[0].parameters.model_id", "the MLModelTool names no model")],
         ),
         (
             {
@@ -96,7 +96,7 @@ PREDICT = {"action_type": "PREDICT", "url": "http://h/", "request_body": "{}"}
                     "tools": [{"type": "MLModelTool", "parameters": {"model_id": "m"}, "config": {"model_id": "n"}}]
                 }
             },
-            [("agents/x.tools[0].parameters.model_id", "an MLModelTool names two models")],
+            [("agents/x.tools[0].parameters.model_id", "the MLModelTool names two models")],
         ),
         ({"models": {}}, [("agents/x.llm.model_id", "the model m does not exist")]),
         ({"models": {"m": {"algorithm": "X"}}}, [("models/m", "the model has no connector, so it is no remote LLM")]),

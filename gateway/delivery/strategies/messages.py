@@ -45,7 +45,7 @@ def _with_default(call: CallModel, slot: Slot) -> Parameters:
 
 def _key(call: CallModel, slot: Slot) -> str:
     # If an agent can't be called without the variable, every LLM tool of a flow needs it.
-    return call.key(slot.name) if call.legacy_body is not None else slot.name
+    return call.key(slot.name) if call.legacy_body is not None or not call.later_models else slot.name
 
 
 def _in_slot(call: CallModel, target: TargetTurns, slot: Slot, position: QuestionPosition) -> Iterator[Candidate]:

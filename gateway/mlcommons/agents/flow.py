@@ -1,4 +1,4 @@
-"""Flows: agents that run their tools in order. An MLModelTool calls an LLM, an AgentTool runs another agent."""
+"""Flows: agents that run their tools in order. What each type of tool calls is in `gateway.mlcommons.tool_types`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ from typing import ClassVar, NamedTuple
 
 from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
 from gateway.mlcommons.agents.base import AgentBehaviour, Requirement
-from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.expansion import RenderFailure, expand
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Model, Tool
 from gateway.mlcommons.runtime_values import RuntimeValues
-from gateway.mlcommons.template import escape_json
+from gateway.mlcommons.template import escape_json, may_be_json
+from gateway.mlcommons.tool_types import CONNECTOR_TOOL, PLANNING_TOOL, type_of
+
+# Stands for the cluster's own text: only the placeholders in it matter to the proof.
+_BUILTIN_PLANNING = "<built-in> ${parameters.question} <end>"
+_SETS_ITSELF = ("template", "index_mapping", "sample_document", "current_time")
+"""What a QueryPlanningTool sets in place of the request's parameters, beside its two prompts (tried on 3.6.0)."""
+_PLANS = "llmGenerated"
 
 
 class LlmStep(NamedTuple):
-    """A tool that calls an LLM, at its turn. profile: the flow that has it, which an AgentTool may run.
+    """A tool that calls an LLM or a connector, at its turn. profile: the flow that has it, which an AgentTool may run.
 
     before: that flow's parameters then. The tool's own are not among them.
     """
@@ -26,8 +33,18 @@ class LlmStep(NamedTuple):
     before: Mapping[str, str]
 
     def values(self) -> dict[str, str]:
-        """Return what the flow passes to the tool. Raises as `tool_values`."""
-        return tool_values(self.profile, self.tool, self.before)
+        """Return what the tool calls its target with. Raises as `tool_values`."""
+        return target_values(self.profile, self.tool, tool_values(self.profile, self.tool, self.before))
+
+    def one_text(self) -> str | None:
+        """Return the only text that a tool sends (`Tool.sends_one_text`); None without one. Raises as `tool_values`."""
+        values = tool_values(self.profile, self.tool, self.before)
+        text = values.get(type_of(self.tool.type).text_name)
+        return None if text is None else expand(text, values)
+
+    def templates(self) -> tuple[str, ...]:
+        """Return the values of the tool's own."""
+        return own_values(self.tool)
 
 
 class Flow(AgentBehaviour):
@@ -38,31 +55,39 @@ class Flow(AgentBehaviour):
     """Memory is replayed as `chat_history`."""
 
     def first_llm(self, profile: AgentProfile, params: Mapping[str, str]) -> tuple[Model | None, Tool | None]:
-        """Return the model of the first tool that has one, and that tool.
+        """Return the model of the first tool that has one, or else the first connector, and its tool.
 
         A tool with an LLM that is not read gets all parameters, so that none but the question may be sent: then there
         is no model to send anything to.
         """
-        if unread_llm(profile, params) is not None:
-            return None, None
-        step = next(_llm_steps(profile, params, RuntimeValues()), None)
-        return (None, None) if step is None else (step.tool.model, step.tool)
+        step = _first_step(self, profile, params, RuntimeValues())
+        return (None, None) if step is None else (step.tool.target, step.tool)
 
     def lacks(self, profile: AgentProfile, params: Mapping[str, str]) -> tuple[Requirement, ...]:
         """Without a tool, a flow answers 400."""
         return () if selected_tools(profile, params) else ("tool",)
 
     def call_values(self, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> dict[str, str]:
-        """Return the parameters of the first tool that calls an LLM."""
-        step = next(self.llm_steps(profile, params, env), None)
-        if step is None or unread_llm(profile, params) is not None:
+        """Return the parameters of the tool of `first_llm`."""
+        step = _first_step(self, profile, params, env)
+        if step is None:
             raise RenderFailure("no tool of this flow calls an LLM")
         return step.values()
 
     def llm_steps(self, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> Iterator[LlmStep]:
-        """Yield the tools that call an LLM, in the order they run; those of the agents that AgentTools run too."""
+        """Yield the tools that call an LLM or a connector that is read, in the order they run.
+
+        Those of the agents that AgentTools run are among them.
+        """
+        return (step for step in self._steps(profile, params, env) if step.tool.target is not None)
+
+    def text_steps(self, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> Iterator[LlmStep]:
+        """Yield the tools that call something which is not read with one text (`Tool.sends_one_text`)."""
+        return (step for step in self._steps(profile, params, env) if step.tool.sends_one_text)
+
+    def _steps(self, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> Iterator[LlmStep]:
         history = {"chat_history": env.history} if self.replays_history and env.history is not None else {}
-        return _llm_steps(profile, {**params, **history}, env)
+        return _steps(profile, {**params, **history}, env)
 
 
 class ConversationalFlow(Flow):
@@ -71,14 +96,29 @@ class ConversationalFlow(Flow):
     replays_history: ClassVar[bool] = True
 
 
-def _llm_steps(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> Iterator[LlmStep]:
+def _first_step(flow: Flow, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> LlmStep | None:
+    if unread_llm(profile, params) is not None:
+        return None
+    steps = list(flow.llm_steps(profile, params, env))
+    return next((step for step in steps if step.tool.model is not None), steps[0] if steps else None)
+
+
+def _steps(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> Iterator[LlmStep]:
     values = dict(params)
     for tool in selected_tools(profile, params):
-        if tool.model is not None:
+        if tool.target is not None or tool.sends_one_text:
             yield LlmStep(profile, tool, dict(values))
         elif tool.agent is not None:
-            yield from _llm_steps(tool.agent, tool_values(profile, tool, values), env)
-        values[f"{tool.key}.output"] = escape_json(env.tool_output)
+            yield from _steps(tool.agent, tool_values(profile, tool, values), env)
+        values[f"{tool.key}.output"] = _output(profile, tool, env)
+
+
+def _output(profile: AgentProfile, tool: Tool, env: RuntimeValues) -> str:
+    """Return what later tools get of a tool's answer: JSON that 3.0 and later insert raw, or an escaped text."""
+    if tool.type not in (CONNECTOR_TOOL, PLANNING_TOOL):
+        return escape_json(env.tool_output)
+    answer = json.dumps({"response": env.tool_output})
+    return answer if ABILITIES[profile.generation].raw_parameters else escape_json(answer)
 
 
 def selected_tools(profile: AgentProfile, params: Mapping[str, str]) -> list[Tool]:
@@ -114,14 +154,14 @@ def unread_llm(profile: AgentProfile, params: Mapping[str, str]) -> Tool | None:
     tools = selected_tools(profile, params)
     inserts_raw = ABILITIES[profile.generation].raw_parameters
     for at, tool in enumerate(tools, 1):
-        if tool.calls_unread_llm:
+        if tool.calls_unread_llm or _plans_by_templates(profile, tool, params):
             return tool
         if tool.agent is None:
             continue
         passed = tool_values(profile, tool, params)
         if passed["agent_id"] != tool.agent.id or unread_llm(tool.agent, passed) is not None:
             return tool
-        if inserts_raw and any(later.models for later in tools[at:]):
+        if inserts_raw and any(later.calls_llm for later in tools[at:]):
             return tool
     return None
 
@@ -148,3 +188,43 @@ def tool_values(profile: AgentProfile, tool: Tool, values: Mapping[str, str]) ->
                 merged[own] = value
     merged.update(tool.config)
     return merged
+
+
+def own_values(tool: Tool) -> tuple[str, ...]:
+    """Return the values of a tool's own parameters and config, which may be templates."""
+    return (*tool.parameters.values(), *tool.config.values())
+
+
+def target_values(profile: AgentProfile, tool: Tool, values: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters with which a tool that gets `values` calls its model or connector.
+
+    From 3.0 on the members of an `input` that is a JSON object are parameters, too. A QueryPlanningTool has prompts of
+    its own (docs/internals/facts.md, "Tools that call a model").
+
+    Raises:
+        RenderFailure: what `input` holds depends on the cluster's lenient parser.
+    """
+    members = _members_of_input(values) if ABILITIES[profile.generation].raw_parameters else {}
+    passed = {**values, **members}
+    if tool.type == PLANNING_TOOL:
+        passed |= dict.fromkeys(_SETS_ITSELF, "<built-in>")
+        passed["system_prompt"] = passed.get("query_planner_system_prompt", "<built-in>")
+        passed["user_prompt"] = passed.get("query_planner_user_prompt", _BUILTIN_PLANNING)
+    return {**passed, **members}
+
+
+def _members_of_input(values: Mapping[str, str]) -> dict[str, str]:
+    text = expand(values.get("input", ""), values)
+    if not may_be_json(text):
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise RenderFailure("the tool's input may or may not count as JSON") from None
+    members = found.items() if isinstance(found, dict) else ()
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in members}
+
+
+def _plans_by_templates(profile: AgentProfile, tool: Tool, params: Mapping[str, str]) -> bool:
+    """Return True for a QueryPlanningTool that lets its model choose a template first, which is not rendered here."""
+    return tool.type == PLANNING_TOOL and tool_values(profile, tool, params).get("generation_type", _PLANS) != _PLANS

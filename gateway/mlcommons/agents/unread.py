@@ -1,0 +1,33 @@
+"""Which tools of an agent call something that the gateway does not read, with what the caller wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gateway.mlcommons.agent_types import AgentType
+from gateway.mlcommons.agents import behaviour_of
+from gateway.mlcommons.agents.flow import Flow, selected_tools, unread_llm
+from gateway.mlcommons.generations import ABILITIES
+from gateway.mlcommons.profile import AgentProfile, Tool
+from gateway.mlcommons.runtime_values import RuntimeValues
+
+
+def unread_tools(profile: AgentProfile, params: Mapping[str, str]) -> list[Tool]:
+    """Return the tools that may send what the caller wrote to something that is not read.
+
+    Of a flow: its first tool that gets all parameters, and those that send one text. Of a conversational agent, whose
+    LLM writes the input of its tools: those that get all parameters, from 3.0 on, since tools inherit the request's
+    (tried on 3.6.0; before, only an MLModelTool does).
+
+    Raises:
+        RenderFailure: as for `selected_tools` and `tool_values`.
+    """
+    behaviour = behaviour_of(profile)
+    if isinstance(behaviour, Flow):
+        unread = unread_llm(profile, params)
+        texts = [step.tool for step in behaviour.text_steps(profile, params, RuntimeValues())]
+        return texts if unread is None else [unread, *texts]
+    inherits = profile.agent_type in (AgentType.CONVERSATIONAL, AgentType.AG_UI)
+    if not inherits or not ABILITIES[profile.generation].raw_parameters:
+        return []
+    return [tool for tool in selected_tools(profile, params) if tool.calls_unread_llm]
