@@ -36,12 +36,12 @@ from gateway.migrate.promote import (
     Obstacle,
     Promotion,
     alias_rule,
+    connector_change,
     is_any_promoted,
     is_promoted,
     model_of,
     promotion,
     undo_calls,
-    with_url,
 )
 from gateway.migrate.reading import agent_ids, read_documents
 from gateway.migrate.search import search_all
@@ -153,6 +153,7 @@ def _show(found: Promotion, existing: str, as_json: bool) -> None:
             "call": call_json(found.call),
             "credential": list(found.credential),
             "url": found.url,
+            "system_role": found.system_role,
             "changes": list(found.changes),
         }
         print_json(report)
@@ -160,6 +161,10 @@ def _show(found: Promotion, existing: str, as_json: bool) -> None:
     lines = [request_line(found.call), f"  with the credential: {', '.join(found.credential)}"]
     if found.url:
         lines.append(f"Then the URL of the new model's connector is set to {found.url}")
+    if found.system_role:
+        lines.append(
+            f"Then the template of the new model's connector gets the system prompt as a {found.system_role} turn"
+        )
     lines += ["What changes:", *(f"  - {change}" for change in found.changes)]
     end = "Nothing was changed. Run again with --apply to register the agent."
     if existing:
@@ -201,19 +206,19 @@ def _register(cluster: Connected, found: Promotion, credential: Mapping[str, str
 
 
 def _finish(cluster: Connected, found: Promotion, new: str, agent: Mapping[str, Any], made: bool, probe: str) -> None:
-    """Set the URL of the new agent's model, and probe it.
+    """Set the URL and the system turn of the new agent's connector, and probe the agent.
 
     agent: the new agent's document. made: this run registered it; it is removed if something fails.
     """
     model = model_of(agent)
     try:
         document = _get(cluster, "models", model)
-        if found.url and any(action["url"] != found.url for action in document["connector"]["actions"]):
-            _require(cluster, Call("PUT", document_path("models", model), with_url(document, found.url)))
-            _require(cluster, undeploy([model]))  # if it is loaded, it goes on with the old address
+        if change := connector_change(found, document):
+            _require(cluster, Call("PUT", document_path("models", model), change))
+            _require(cluster, undeploy([model]))  # if it is loaded, it goes on with the old connector
         if probe == "execute":
             _require(cluster, Call("POST", document_path("agents", new, "/_execute"), {"input": QUESTION}))
-    except ClusterError as error:
+    except (ClusterError, NotPromoted) as error:
         if made:
             _remove(cluster, undo_calls(new, agent), error)
             raise _Failed(str(error)) from None
@@ -231,7 +236,7 @@ def _require(cluster: Connected, call: Call) -> dict[str, Any]:
     return answer
 
 
-def _remove(cluster: Connected, calls: tuple[Call, ...], cause: ClusterError) -> None:
+def _remove(cluster: Connected, calls: tuple[Call, ...], cause: ClusterError | NotPromoted) -> None:
     """Send the calls of `undo_calls`. A model that was just used is deployed, and undeploying takes a while."""
     *agents, undeploy, model = calls
     end = time.monotonic() + _PATIENCE

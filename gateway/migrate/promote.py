@@ -2,8 +2,8 @@
 
 Source of 3.6 and 3.8, and recordings of both: the cluster turns a `model` block into a connector of its own, with the
 provider's public URL and its own template, and turns function calling on. So neither the other members of the old
-connector's request body nor the agent's own prompt are sent. The LLM gets the system prompt (except with OpenAI, whose
-template has no place for it), the conversation and the user's turn.
+connector's request body nor the agent's own prompt are sent. The LLM gets the system prompt, the conversation and the
+user's turn. OpenAI's template has no place for a system prompt: the new connector gets one if the agent sends one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.agents.documents import Document
 from gateway.agents.recognition import provider_of
 from gateway.delivery.template_text import UnreadableTemplate, members
 from gateway.errors import UnresolvedAgent
-from gateway.migrate.promote_diff import differences, first_call, new_call, sentences, system_text
+from gateway.migrate.promote_diff import differences, first_call, new_call, sentences, system_role, system_text
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
 from gateway.mlcommons.agent_types import AgentType
@@ -43,6 +43,7 @@ _ANSWERS = frozenset({"response_filter", "prompt", "messages", "body", _SYSTEM_P
 _GEMINI = "gemini/v1beta/generatecontent"
 _ITERATIONS = "max_iteration"
 _V2_ITERATIONS = "5"
+_MESSAGES = re.compile(r'"messages"\s*:\s*\[')
 _PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-([^}]*))?\}")
 
 
@@ -73,6 +74,7 @@ class NotPromoted(Exception):
 class Promotion:
     """A registration. body: without the credential. url: the LLM's address if it is not the provider's public one.
 
+    system_role: the role of the system turn that the new connector's template gets; "" if it needs none.
     credential: its names. changes: what will be different, as sentences.
     """
 
@@ -80,6 +82,7 @@ class Promotion:
     provider: str
     body: Mapping[str, Any]
     url: str
+    system_role: str
     credential: tuple[str, ...]
     changes: tuple[str, ...]
 
@@ -119,13 +122,15 @@ def promotion(documents: Documents, agent_id: str, agent_type: str = "", contain
     url = _PLACEHOLDER.sub(lambda found: connector.parameters.get(found[1], found[2] or found[0]), connector.url)
     support, made = supported[provider]
     public = substitute(made.url, {"region": region, "model": model})
-    system = _system_prompt(profile, registry.provider(provider), support)
+    role = "" if support.has_system_slot else system_role(profile, registry.provider(provider))
+    system = _system_prompt(profile, registry.provider(provider), support) if support.has_system_slot or role else ""
     body = _body(documents.agents[agent_id], profile, (provider, support), model, agent_type, container, system)
     parameters = body["model"]["model_parameters"]
-    new = new_call(registry.provider(provider), support, model, parameters, system, documents.version, agent_type == V2)
+    is_v2 = agent_type == V2
+    new = new_call(registry.provider(provider), support, model, parameters, system, role, documents.version, is_v2)
     changes = tuple(_changes(profile, registry.provider(provider), support, made, agent_type, new))
     credential = (*made.credentials[0], *made.optional_credentials)
-    return Promotion(agent_id, provider, body, "" if url == public else url, credential, changes)
+    return Promotion(agent_id, provider, body, "" if url == public else url, role, credential, changes)
 
 
 def _require_unified(documents: Documents) -> None:
@@ -186,12 +191,10 @@ def _body(
 
 
 def _system_prompt(profile: AgentProfile, provider: Provider, support: ClusterSupport) -> str:
-    """Return the system prompt that keeps the LLM's system text as it is; "" if the template has no place for one.
+    """Return the system prompt that keeps the LLM's system text as it is.
 
     It is the text that the LLM gets now, wherever it comes from: a parameter, or the connector's template.
     """
-    if not support.has_system_slot:
-        return ""
     given = [part.get(_SYSTEM_PROMPT) for part in (profile.llm_parameters, profile.parameters)]
     given.append(profile.models[0].connector.parameters.get(_SYSTEM_PROMPT))
     named = next(filter(None, given), "")
@@ -223,9 +226,6 @@ def _changes(
     prompt = profile.llm_parameters.get("prompt", profile.parameters.get("prompt", ""))
     if prompt.strip() not in ("", "${parameters.question}"):
         yield "the agent's own prompt is not sent: put its important parts into system_prompt"
-    if not support.has_system_slot:
-        advice = ": send it as a system turn of `input`" if agent_type == V2 else ""
-        yield f"no system prompt is sent, as the cluster's template for OpenAI has no place for one{advice}"
     old = first_call(profile, provider)
     if old is None:
         yield "a question alone does not fill the connector's template, so the LLM's requests could not be compared"
@@ -251,13 +251,31 @@ def _changes(
         yield "a new executor agent is created with it"
 
 
-def with_url(model: Document, url: str) -> dict[str, Any]:
-    """Return the body of `PUT models/{id}` that sets the URL of the connector inside a model.
+def connector_change(found: Promotion, model: Document) -> dict[str, Any]:
+    """Return the body of `PUT models/{id}` that gives the new connector its URL and system turn; {} if it needs none.
 
-    docs/internals/facts.md, 3.5 and later.
+    model: the model that the cluster created for the promoted agent (docs/internals/facts.md, 3.5 and later).
+
+    Raises:
+        NotPromoted: the connector's template has no list of messages in which a system turn could be.
     """
-    actions = [{**action, "url": url} for action in model["connector"]["actions"]]
-    return {"connector": {"actions": actions}}
+    actions = [dict(action) for action in model["connector"]["actions"]]
+    for action in actions:
+        action["url"] = found.url or action["url"]
+        if found.system_role:
+            action["request_body"] = _with_system_turn(str(action.get("request_body", "")), found.system_role)
+    return {} if actions == list(model["connector"]["actions"]) else {"connector": {"actions": actions}}
+
+
+def _with_system_turn(template: str, role: str) -> str:
+    turn = f'{{"role":"{role}","content":"${{parameters.{_SYSTEM_PROMPT}}}"}},'
+    if turn in template:
+        return template
+    written, count = _MESSAGES.subn(lambda opening: opening[0] + turn, template, count=1)
+    if not count:
+        reason = "the cluster's template has no list of messages, so the system prompt can't be sent"
+        raise NotPromoted(Obstacle.REGISTRATION_REFUSED, reason)
+    return written
 
 
 def undo_calls(agent_id: str, agent: Document) -> tuple[Call, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
 from typing import Any
 
 from gateway.migrate.proof import outcomes
@@ -22,6 +23,7 @@ LIMITED = (3, 7)
 
 _OTHER = "How many pages are there?"
 _BUILT_IN = "<built-in>"
+_SYSTEM_ROLES = ("system", "developer")
 _TOOLS = frozenset({"tools", "toolConfig", "parallel_tool_calls"})
 _MAX_TOKENS, _TEMPERATURE = "4096", "1.0"
 _LIMITS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -54,14 +56,28 @@ def _user_turn(provider: Provider, text: str) -> dict[str, Any]:
 
 def system_text(profile: AgentProfile, provider: Provider) -> str:
     """Return the system text of the first call; "" if there is none, it is built in, or it depends on the question."""
-    found = [_texts_of(first_call(profile, provider, question) or {}, provider) for question in (QUESTION, _OTHER)]
+    found = [_system_texts(first_call(profile, provider, question), provider) for question in (QUESTION, _OTHER)]
     text = "\n\n".join(found[0])
     return "" if found[0] != found[1] or _BUILT_IN in text else text
 
 
-def _texts_of(body: Mapping[str, Any], provider: Provider) -> list[str]:
-    members = provider.system_fields([""])
-    return [value for name in members for path, value in leaves(body.get(name)) if path.endswith("text") and value]
+def system_role(profile: AgentProfile, provider: Provider) -> str:
+    """Return the role of the system turn with which the first call's messages begin; "" if they begin with another."""
+    turns = _turns(first_call(profile, provider), provider)
+    role: str = turns[0].get("role", "") if turns else ""
+    return role if role in _SYSTEM_ROLES else ""
+
+
+def _system_texts(body: Mapping[str, Any] | None, provider: Provider) -> list[str]:
+    body = body or {}
+    parts = [body.get(name) for name in provider.system_fields([""])]
+    parts += [turn for turn in _turns(body, provider) if turn.get("role") in _SYSTEM_ROLES]
+    return [value for part in parts for path, value in leaves(part) if path.endswith("text") and value]
+
+
+def _turns(body: Mapping[str, Any] | None, provider: Provider) -> list[Any]:
+    turns = provider.canonical((body or {}).get(provider.messages_field))
+    return turns if isinstance(turns, list) and all(isinstance(turn, dict) for turn in turns) else []
 
 
 def new_call(
@@ -70,14 +86,20 @@ def new_call(
     model: str,
     parameters: Mapping[str, str],
     system: str,
+    role: str,
     version: tuple[int, ...],
     v2: bool,
 ) -> dict[str, Any]:
-    """Return the body of the promoted agent's first call. parameters: `model_parameters`. system: its system prompt."""
+    """Return the body of the promoted agent's first call.
+
+    parameters: `model_parameters`. system: its system prompt. role: of the system turn that its template gets, or "".
+    """
     turn = _user_turn(provider, QUESTION) if v2 else json.loads(support.user_turn.replace("TEXT", QUESTION))
     body: dict[str, Any] = {provider.messages_field: [turn]}
     if support.has_system_slot:
         body |= provider.system_fields([system or DEFAULT_SYSTEM])
+    elif role:
+        body[provider.messages_field].insert(0, {"role": role, "content": system or DEFAULT_SYSTEM})
     if "model" in support.body_members:
         body["model"] = model
     if version >= LIMITED and provider.name in _LIMITS:
@@ -95,8 +117,17 @@ def _set(body: dict[str, Any], path: tuple[str, ...], value: str) -> None:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], provider: Provider) -> dict[str, tuple[Any, Any]]:
-    """Return the values that differ, by path: the old one and the new one, None where there is none."""
-    before, after = (dict(leaves(_comparable(body, provider))) for body in (old, new))
+    """Return the values that differ, by path: the old one and the new one, None where there is none.
+
+    A turn is compared with the one that has its part in the other conversation. The index in a path counts the turns of
+    both.
+    """
+    bodies = [_comparable(body, provider) for body in (old, new)]
+    turns = [body[provider.messages_field] for body in bodies]
+    if all(isinstance(one, list) for one in turns):
+        for body, aligned in zip(bodies, zip(*_align(*turns), strict=True), strict=False):
+            body[provider.messages_field] = list(aligned)
+    before, after = (dict(leaves(body)) for body in bodies)
     return {
         path: (before.get(path), after.get(path)) for path in {**before, **after} if before.get(path) != after.get(path)
     }
@@ -104,8 +135,24 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], provider: Provid
 
 def _comparable(body: Mapping[str, Any], provider: Provider) -> dict[str, Any]:
     """Return the body without its tools, and with the messages in the provider's normal form."""
-    kept = {name: value for name, value in body.items() if name not in _TOOLS}
-    return {**kept, provider.messages_field: provider.canonical(kept.get(provider.messages_field))}
+    others = {name: value for name, value in body.items() if name not in _TOOLS}
+    return {**others, provider.messages_field: provider.canonical(others.get(provider.messages_field))}
+
+
+def _align(old: list[Any], new: list[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the turns of two conversations in pairs of the same role; None beside a turn that has no counterpart."""
+    before, after = ([_part_of(turn) for turn in turns] for turns in (old, new))
+    for tag, i, i_end, j, j_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag == "equal":
+            yield from zip(old[i:i_end], new[j:j_end], strict=True)
+        else:
+            yield from ((turn, None) for turn in old[i:i_end])
+            yield from ((None, turn) for turn in new[j:j_end])
+
+
+def _part_of(turn: Any) -> str:
+    role = str(turn.get("role")) if isinstance(turn, dict) else ""
+    return "system" if role in _SYSTEM_ROLES else role
 
 
 def sentences(found: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:

@@ -33,6 +33,9 @@ from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.providers import registry
 
+EXECUTOR = "executor_agent_id"
+"""The parameter of a planner that names the agent which runs its steps."""
+
 
 @dataclass(frozen=True, slots=True)
 class Documents:
@@ -136,9 +139,9 @@ class Offer:
     """An upgrade that is proved and can be applied.
 
     key: the connector (`Documents.key`). models: those that the upgrade affects. deployed: those of them whose
-    documents say so. named: the agents that the user
-    named. others: other agents that it affects. old, new: the connector's documents. tag: marks a new connector; "" if
-    none is made.
+    documents say so. named: the agents that the user named, and those that run the steps of named planners alone.
+    others: other agents that it affects. old, new: the connector's documents. tag: marks a new connector; "" if none is
+    made.
     """
 
     key: str
@@ -263,10 +266,25 @@ def _offer(documents: Documents, key: str, models: tuple[str, ...], named: tuple
     later = documents.with_connector(key, new)
     effects = tuple(effect(profile, later.profile(agent_id)) for agent_id, profile in profiles.items())
     _check(effects, old_models, _models((later.profile(agent_id) for agent_id in reached), models), documents.version)
+    named = (*named, *(id_ for id_ in _executors(documents, named) if id_ in profiles and id_ not in named))
     others = tuple(agent_id for agent_id in reached if agent_id not in named)
     steps = tuple(_steps(documents, key, models, change, new, tag))
     deployed = tuple(model for model in models if is_deployed(documents.models[model]))
     return Offer(key, provider, models, deployed, named, others, change, old, new, steps, effects, tag)
+
+
+def _executors(documents: Documents, planners: Iterable[str]) -> Iterator[str]:
+    """Yield the agents that run the steps of these planners and of no others.
+
+    The cluster registers such an agent with a planner that names none, with the planner's own model.
+    """
+    run_by: dict[str, set[str]] = {}
+    for agent_id, doc in documents.agents.items():
+        parameters = doc.get("parameters")
+        executor = parameters.get(EXECUTOR) if isinstance(parameters, Mapping) else None
+        if isinstance(executor, str):
+            run_by.setdefault(executor, set()).add(agent_id)
+    yield from (executor for executor, users_ in run_by.items() if users_.issubset(planners))
 
 
 def _models(profiles: Iterable[AgentProfile], ids: tuple[str, ...]) -> list[Model]:

@@ -21,14 +21,15 @@ from gateway.migrate.promote import (
     Obstacle,
     Promotion,
     alias_rule,
+    connector_change,
     promotion,
-    with_url,
 )
 from gateway.migrate.promote_diff import QUESTION, differences
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
 from gateway.mlcommons.marks import MARKS
 from gateway.providers import registry
+from gateway.providers.openai_chat import OpenAIChat
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.settings import UNIFIED_API
@@ -54,10 +55,11 @@ class Unified:
         """Register the promoted agent as the command does."""
         body = {**found.body, "model": {**found.body["model"], "credential": dict.fromkeys(found.credential, "x")}}
         agent_id: str = self.core.register_agent(body)["agent_id"]
-        if found.url:
-            resources = self.core.resources
-            model_id = resources.agents[agent_id]["llm"]["model_id"]
-            resources.update_model(model_id, with_url(resources.model(model_id), found.url))
+        resources = self.core.resources
+        model_id = resources.agents[agent_id]["llm"]["model_id"]
+        if change := connector_change(found, resources.model(model_id)):
+            resources.update_model(model_id, change)
+        assert not connector_change(found, resources.model(model_id))
         return agent_id
 
     def first_call(self, agent_id: str, **body: Any) -> dict[str, Any]:
@@ -123,12 +125,7 @@ def test_what_a_react_agent_and_later_versions_change() -> None:
     assert found.changes == (
         "tools are called through the LLM's function calling, and no longer explained in a prompt",
         "the agent's own prompt is not sent: put its important parts into system_prompt",
-        "no system prompt is sent, as the cluster's template for OpenAI has no place for one",
-        'the LLM request has messages[0].role: "user" in place of "developer"',
-        'the LLM request has messages[0].content[0].text: "What does it say?" in place of "Be brief."',
-        'the LLM request no longer has messages[1].role: "user"',
-        'the LLM request no longer has messages[1].content[0].type: "text"',
-        'the LLM request no longer has messages[1].content[0].text: "You keep the library."',
+        'the LLM request has messages[1].content[0].text: "What does it say?" in place of "You keep the library."',
         "the LLM request gets max_completion_tokens: 4096",
         "the LLM request gets temperature: 1.0",
         "old conversations continue: a memory_id is valid for any agent of the cluster",
@@ -177,6 +174,62 @@ def test_every_difference_of_the_first_llm_call_is_listed(version: str, agent_ty
         assert listed == set(differences(old, new, provider)), name
         compared += 1
     assert compared >= 10
+
+
+@pytest.mark.parametrize("agent_type", ["", V2])
+@pytest.mark.parametrize("name", ["conv-openai_tutorial", "fc-openai_tutorial"])
+def test_openai_keeps_the_system_turn_and_its_role(name: str, agent_type: str) -> None:
+    cluster = Unified("3.6.0")
+    old = cluster.first_call(cluster.agents[name], parameters={"question": QUESTION})
+    found = promotion(cluster.documents, cluster.agents[name], agent_type, "container")
+    assert found.system_role == "developer"
+    asked = {"input": QUESTION} if agent_type else {"parameters": {"question": QUESTION}}
+    new = cluster.first_call(cluster.register(found), **asked)
+    assert new["messages"][0] == old["messages"][0] == {"role": "developer", "content": "Be brief."}
+    assert not [change for change in found.changes if "messages[0]" in change]
+
+
+def test_a_template_without_messages_takes_no_system_turn() -> None:
+    documents, ids = _documents()
+    found = promotion(documents, ids["fc-openai_tutorial"])
+    model = {"connector": {"actions": [{"url": found.url, "request_body": '{"contents":${parameters.contents}}'}]}}
+    with pytest.raises(NotPromoted, match="no list of messages"):
+        connector_change(found, model)
+
+
+TURNS: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]], dict[str, tuple[Any, Any]]]] = {
+    "the same": ([("user", "a")], [("user", "a")], {}),
+    "another name of the system": (
+        [("developer", "s"), ("user", "a")],
+        [("system", "s"), ("user", "a")],
+        {"messages[0].role": ("developer", "system")},
+    ),
+    "a turn less": (
+        [("system", "s"), ("user", "a")],
+        [("user", "a")],
+        {"messages[0].role": ("system", None), "messages[0].content": ("s", None)},
+    ),
+    "a turn more": (
+        [("user", "a")],
+        [("system", "s"), ("user", "b")],
+        {
+            "messages[1].content": ("a", "b"),
+            "messages[0].role": (None, "system"),
+            "messages[0].content": (None, "s"),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_turns_are_compared_by_their_part_in_the_conversation(name: str) -> None:
+    class Plain(OpenAIChat):
+        def canonical(self, messages: Any) -> Any:
+            return messages
+
+    before, after, different = TURNS[name]
+    bodies = [{"messages": [{"role": r, "content": t} for r, t in turns]} for turns in (before, after)]
+    assert differences(bodies[0], bodies[1], Plain()) == different
 
 
 @pytest.mark.parametrize("agent_type", ["", V2])

@@ -13,7 +13,6 @@ from gateway.migrate.promote import (
     V2,
     alias_rule,
     undo_calls,
-    with_url,
 )
 from gateway.simulator.settings import UNIFIED_API
 from tests.migrate.conftest import Command, Deployment, StartDeployment
@@ -46,7 +45,7 @@ def _unified(deployment: Deployment) -> str:
                 "method": "POST",
                 "url": "https://api.openai.com/v1/chat/completions",
                 "headers": {},
-                "request_body": "{}",
+                "request_body": '{"model":"${parameters.model}","messages":[${parameters.body}]}',
             }
         ],
     }
@@ -102,6 +101,8 @@ def test_applied_with_a_url_of_its_own(modern: Deployment, command: Command, tmp
     model_id = resources.agents[made[0]]["llm"]["model_id"]
     (action,) = resources.models[model_id]["connector"]["actions"]
     assert action["url"] == f"{modern.cluster.llm_url}/openai/v1/chat/completions"
+    system = '{"role":"developer","content":"${parameters.system_prompt}"},'
+    assert action["request_body"] == f'{{"model":"${{parameters.model}}","messages":[{system}${{parameters.body}}]}}'
     (sent,) = [json.loads(r.body) for r in modern.cluster.requests if r.path == f"{AGENTS}/_register"]
     assert sent["model"]["credential"] == {"openai_api_key": KEY}
     # Again, as after a lost answer: what was made is found and used.
@@ -207,10 +208,6 @@ def test_the_calls_that_take_it_back() -> None:
         "POST /_plugins/_ml/models/m/_undeploy",
         "DELETE /_plugins/_ml/models/m",
     ]
-    model = {"connector": {"actions": [{"action_type": "PREDICT", "url": "x", "method": "POST"}]}}
-    assert with_url(model, "y") == {
-        "connector": {"actions": [{"action_type": "PREDICT", "url": "y", "method": "POST"}]}
-    }
 
 
 def test_a_second_run_describes_the_type_that_was_registered(

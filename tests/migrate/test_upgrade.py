@@ -12,7 +12,7 @@ import pytest
 from gateway.delivery.template_change import Code
 from gateway.migrate.steps import MADE, Call, Step, marker, part
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers, served
-from tests.migrate.conftest import Deployment
+from tests.migrate.conftest import Deployment, StartDeployment
 from tests.migrate.upgrading import (
     ADDED,
     NEW,
@@ -150,6 +150,42 @@ def test_a_new_connector_serves_one_model_and_holds_no_credential(deployment: De
 def test_an_internal_connector_needs_no_new_one(deployment: Deployment) -> None:
     offer = _only(offered(deployment, flow(deployment, internal(deployment)), new_connector=True))
     assert [step.action for step in offer.steps] == ["write"]
+
+
+def test_the_agent_that_runs_a_named_planners_steps_counts_as_named(start_deployment: StartDeployment) -> None:
+    deployment = start_deployment("3.4.0")
+    _, model = standalone(deployment, TUTORIAL)
+    planner = _planner(deployment, model)
+    parameters = deployment.cluster.core.resources.agents[planner]["parameters"]
+    offer = _only(offered(deployment, planner))
+    assert (offer.named, offer.others) == ((planner, parameters["executor_agent_id"]), ())
+
+    # Another planner, which was not named, runs its steps with the same agent.
+    other = _planner(deployment, model, **parameters)
+    offer = _only(offered(deployment, planner))
+    assert (offer.named, set(offer.others)) == ((planner,), {parameters["executor_agent_id"], other})
+
+
+TUTORIAL = (
+    '{"system":[{"text":"${parameters.system_prompt}"}],"messages":[${parameters._chat_history:-}'
+    '{"role":"user","content":[{"text":"${parameters.prompt}"}]}${parameters._interactions:-}]'
+    "${parameters.tool_configs:-}}"
+)
+
+
+def _planner(deployment: Deployment, model_id: str, **parameters: str) -> str:
+    llm = {"model_id": model_id, "parameters": {"prompt": "${parameters.question}"}}
+    interface = {"_llm_interface": "bedrock/converse/claude"}
+    return deployment.register(
+        {
+            "name": "planner",
+            "type": "plan_execute_and_reflect",
+            "llm": llm,
+            "memory": {"type": "conversation_index"},
+            "parameters": {**interface, **parameters},
+            "tools": [{"type": "ListIndexTool"}],
+        }
+    )
 
 
 def test_two_new_connectors_have_two_marks(deployment: Deployment) -> None:

@@ -182,11 +182,7 @@ def test_promoting_a_legacy_agent(
         assert QUESTION in json.dumps(got)
         different = differences(old, got, registry.provider(WIRES[provider].name))
         assert {found[1] for found in map(_CHANGE.match, report["changes"]) if found} == set(different)
-        if provider == "openai":
-            assert any("no system prompt is sent" in change for change in report["changes"])
-            assert _system_texts(provider, got) == []
-        else:
-            assert _system_texts(provider, got) == _system_texts(provider, old) != []
+        assert _system_texts(provider, got) == _system_texts(provider, old) != []
         agent = api.must("GET", f"/_plugins/_ml/agents/{new}")
         assert agent["model"]["model_provider"] == WIRES[provider].name
         assert report["aliases"] == {agent_id: new}
