@@ -11,7 +11,7 @@ from gateway.inspector.har import body_bytes
 from gateway.inspector.records import make_redactor
 from gateway.observe.media import Keep
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
-from gateway.observe.secrets import Secrets
+from gateway.observe.secrets import Secrets, secret_members
 
 
 class ImportedRecords:
@@ -29,7 +29,7 @@ class ImportedRecords:
 
     def make(self, record: ExchangeRecord) -> ExchangeRecord:
         """Return the record without secrets and media."""
-        found = Secrets()
+        found = Secrets(names=secret_members(record.target.encode("utf-8", "replace")))
         messages = {
             name: self._message(message, found) for name in MESSAGES if (message := getattr(record, name)) is not None
         }

@@ -27,7 +27,7 @@ from gateway.observe.record import (
     Usage,
 )
 from gateway.observe.redaction import Redactor
-from gateway.observe.secrets import Secrets
+from gateway.observe.secrets import Secrets, secret_members
 from gateway.proxy.body_copy import HELD_ANSWER, ResponseCopy
 from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.request_log import new_id
@@ -85,7 +85,7 @@ class RecordMaker:
         if bodies is not None and isinstance(bodies.response, bytes):
             assert captured.head is not None
             bodies.response = ResponseCopy(HELD_ANSWER, captured.head, True, bodies.response, True)
-        found = Secrets()
+        found = Secrets(names=secret_members(captured.target))
         head = self._heads.request(captured.fields, found)
         if bodies is None or not self._records_bodies:
             size = captured.fields.length or 0

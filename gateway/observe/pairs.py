@@ -19,8 +19,8 @@ _HEADERS = frozenset(
     {"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-auth-token"}
     | {"x-goog-api-key", "x-amz-security-token"}
 )
-"""Headers whose value is looked for after them in a list. Other names may be in a list of names."""
-_QUICK = tuple(f'{word}"' for word in (*_VALUES, *_HEADERS))
+"""Headers whose value is looked for after them in a list, beside those that begin with X-."""
+_QUICK = (*(f'{word}"' for word in (*_VALUES, *_HEADERS)), '"x-')
 _LONGEST = 128
 """Longest name, in characters of JSON."""
 _WORD = re.compile(r"[A-Za-z-]+")
@@ -87,12 +87,16 @@ class _Reader:
         if container.is_array:
             if container.secret and self._string and not _WORD.fullmatch(name):
                 yield Pair(container.secret, container.begun, start)
-            container.secret = name if name.lower() in _HEADERS else ""
+            container.secret = name if _is_header(name) else ""
         elif container.member in _VALUES:
             container.value = container.begun, start
         elif container.member in _NAMES and is_secret_name(name):
             container.secret = name
         container.member, container.begun = "", end
+
+
+def _is_header(name: str) -> bool:
+    return name.lower() in _HEADERS or (name.lower().startswith("x-") and is_secret_name(name))
 
 
 def _name(token: str) -> str:

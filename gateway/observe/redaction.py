@@ -17,7 +17,14 @@ from urllib.parse import quote, unquote_plus
 from gateway.observe.json_path import Path, Place, path_matches, unescape
 from gateway.observe.pairs import Pair, find_pairs
 from gateway.observe.patterns import Pattern
-from gateway.observe.secrets import Secrets, is_secret_name, is_secret_parameter, marker, may_hold_secret
+from gateway.observe.secrets import (
+    Secrets,
+    is_secret_header,
+    is_secret_name,
+    is_secret_parameter,
+    marker,
+    may_hold_secret,
+)
 from gateway.observe.text_secrets import hide_assigned
 
 TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)|[{}\[\],:]|[^\s"{}\[\],:]+', re.DOTALL)
@@ -60,7 +67,7 @@ class Redactor:
     def header(self, name: str, value: str, found: Secrets) -> str:
         """Return the value of a header."""
         lowered = name.lower()
-        if not (is_secret_name(name) or lowered.startswith("aws-")):
+        if not (is_secret_header(name) or lowered.startswith("aws-")):
             return self.text(value, found)
         scheme, _, credentials = value.partition(" ")
         if "authorization" in lowered and scheme.lower() in _SCHEMES and credentials:
@@ -84,8 +91,8 @@ class Redactor:
 
     def _parameter(self, part: str, found: Secrets) -> str:
         name, mark, value = part.partition("=")
-        lowered, plain = unquote_plus(name).lower(), unquote_plus(value)
-        if plain and (is_secret_name(lowered) or is_secret_parameter(lowered)):
+        plain = unquote_plus(value)
+        if plain and is_secret_parameter(unquote_plus(name)):
             found.add(plain)
             return f"{name}={quote(marker(plain), safe='[]=')}"
         shown = self.text(plain, found)
@@ -93,7 +100,7 @@ class Redactor:
 
     def text(self, text: str, found: Secrets) -> str:
         """Return a text without its secrets. found: gets them."""
-        named = may_hold_secret(text)
+        named = bool(found.names) or may_hold_secret(text)
         if named or self._paths:
             text = self._hide_members(text, found, (), 0)
         if named:
@@ -133,7 +140,7 @@ class Redactor:
                 elif sign == "[":
                     hidden = self._hidden_at(at)
             elif sign in ":,}]":
-                hidden = self._after(sign, at)
+                hidden = self._after(sign, at, found)
             else:
                 if hidden is not None and _hides_scalar(hidden, token):
                     yield match.start(), match.end(), _quoted(token, found)
@@ -141,11 +148,11 @@ class Redactor:
         if levels:
             yield since, len(text), _quoted(text[since:], found)
 
-    def _after(self, sign: str, at: Place) -> _Hidden | None:
+    def _after(self, sign: str, at: Place, found: Secrets) -> _Hidden | None:
         """Return how to hide the value that follows a sign; None to show it."""
         if sign == ":":
             name = at.name()
-            if name is not None and is_secret_name(name) and not self._hidden_at(at):
+            if name is not None and (is_secret_name(name) or name in found.names) and not self._hidden_at(at):
                 return _Hidden(whole=False, counts="token" in name.lower())
             return self._hidden_at(at) if name is not None else None
         if sign == ",":
@@ -170,7 +177,7 @@ class Redactor:
             secret = content if value is None else value
             found.add(secret)
             yield start, end, marker(secret)
-        elif "\\" in content and (self._paths or may_hold_secret(content)):
+        elif "\\" in content and (self._paths or found.names or may_hold_secret(content)):
             if value is None or depth >= _DEPTH:
                 yield start, end, marker(content)
             else:

@@ -26,9 +26,42 @@ _OWNERS = ("access", "refresh", "auth", "api", "session", "bearer")
 """Whose tokens are secrets, in the plural too."""
 _COUNTS = re.compile(rf"{''.join(f'(?<!{word})(?<!{word}[_-])' for word in _OWNERS)}token(?:s(?![a-z])|i[sz])")
 _COUNTED = re.compile(r"token[_-]?(?:counts?|limits?|filters?|chars|usage|budget)")
-_PARAMETERS = re.compile(r"key|(?:.*[_-])?sig(?:nature)?")
+_SPLIT = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_LAST = frozenset(
+    {"pass", "pwd", "passcode", "auth", "oauth", "bearer", "signature", "sig", "dsn", "creds", "connectionstring"}
+)
+"""Words with which a secret's name ends."""
+_LAST_OF_HEADER = _LAST | {"session", "sid", "sessionid"}
+_LAST_OF_PARAMETER = _LAST_OF_HEADER
+_LAST_TWO = frozenset({("connection", "string"), ("connection", "str"), ("conn", "string"), ("conn", "str")})
+_SESSION_ID = ("session", "id")
+_CODES = frozenset({(), ("auth",), ("authorization",), ("device",)})
+"""What may come before `code` in a parameter that is a secret."""
+KEY_WORDS = frozenset(
+    {*KEY_OWNERS, "access", "api", "app", "application", "auth", "client", "decryption", "deploy", "exchange", "hmac"}
+    | {"host", "license", "pem", "private", "rsa", "secret", "server", "service", "session", "ssh", "ssl", "storage"}
+    | {"symmetric", "tls", "vault", "webhook"}
+)
+"""Words beside which a key is a secret."""
+_HARMLESS_KEYS = frozenset({"cache", "idempotency", "partition", "public", "routing", "sort", "surrogate", "socket"})
+"""Words beside which a key in a header is none."""
+_SECURITY_API = (b"/_plugins/_security/", b"/_opendistro/_security/")
+_SECURITY_NAMES = frozenset({"key", "hash"})
+"""Members that are secrets in bodies of the security plugin's API. Elsewhere they are keys of buckets, and hashes."""
 _QUICK = tuple(word.encode() for word in (*_WORDS, "bearer ", "basic "))
 _PLURALS = tuple(f"{word}{joint}tokens".encode() for word in _OWNERS for joint in ("", "_", "-"))
+_QUICK_WORDS = (
+    r"(?:pass|pwd|passcode|o?auth|bearer|sig(?:natures?)?|dsn|creds|conn(?:ection)?[_. -]?str(?:ing)?"
+    rf"|(?:{'|'.join(sorted(KEY_WORDS))})[a-z0-9_. -]{{0,32}}keys?)[0-9_-]{{0,8}}"
+)
+_QUICK_NAMES = re.compile(
+    rf"{_QUICK_WORDS}(?=[\"'\\>]|\s{{0,3}}[=:]|%3d|\Z)|<[a-z0-9_.:-]{{0,64}}{_QUICK_WORDS}\s"
+    r"|x-[a-z0-9_-]{0,64}(?:key|session|sid)"
+)
+"""Finds each name of `_ends_as_secret` where a value may follow, and few other words. Texts are in lower case."""
+_QUICK_FORMS = re.compile(
+    r"-----begin |\$(?:2[abxy]?|argon2|pbkdf2|scrypt)|\bcurl\b|(?:code|key|sid|session[_.-]?(?:id)?)="
+)
 _URL_SECRETS = (b"@", b"key=", b"sig=", b"signature=")
 _HARMLESS = (b"tokens", b"tokeniz")
 _START = "[REDACTED length="
@@ -48,12 +81,51 @@ def is_secret_name(name: str) -> bool:
     lowered = name.lower()
     if any(word in lowered for word in _WORDS) or _KEYS.search(lowered):
         return True
-    return "token" in lowered and "token" in _COUNTED.sub("", _COUNTS.sub("", lowered))
+    if "token" in lowered and "token" in _COUNTED.sub("", _COUNTS.sub("", lowered)):
+        return True
+    words = split_name(name)
+    return _ends_as_secret(words, _LAST) or (lowered.startswith("x-") and _is_secret_header(words))
 
 
+@lru_cache(4096)
+def is_secret_header(name: str) -> bool:
+    """Return True if a header of this name holds a secret: also a session's id, and any key."""
+    return is_secret_name(name) or _is_secret_header(split_name(name))
+
+
+@lru_cache(4096)
 def is_secret_parameter(name: str) -> bool:
-    """Return True for other parameters of a URL that are secrets: a signature, or Gemini's `key`."""
-    return _PARAMETERS.fullmatch(name.lower()) is not None
+    """Return True if a parameter of a URL holds a secret: also a session's id, a code of OAuth, and Gemini's `key`."""
+    words = split_name(name)
+    if words[-1:] == ("code",):
+        return words[:-1] in _CODES
+    is_known = words == ("key",) or words[-2:] == _SESSION_ID
+    return is_known or is_secret_name(name) or _ends_as_secret(words, _LAST_OF_PARAMETER)
+
+
+def secret_members(target: bytes) -> frozenset[str]:
+    """Return names of members that hold secrets only in the bodies of requests to this path."""
+    return _SECURITY_NAMES if target.startswith(_SECURITY_API) else frozenset()
+
+
+def split_name(name: str) -> tuple[str, ...]:
+    """Return the words of a name in lower case: ``sshKey``, ``SSH_KEY`` and ``ssh-key-2`` are ``ssh`` and ``key``."""
+    return tuple(word.lower() for word in _SPLIT.findall(name))
+
+
+def _is_secret_header(words: tuple[str, ...]) -> bool:
+    if words[-1:] == ("key",):
+        return not _HARMLESS_KEYS.intersection(words)
+    return words[-2:] == _SESSION_ID or _ends_as_secret(words, _LAST_OF_HEADER)
+
+
+def _ends_as_secret(words: tuple[str, ...], last: frozenset[str]) -> bool:
+    if not words:
+        return False
+    word = words[-1].removesuffix("s") if words[-1] in ("keys", "signatures") else words[-1]
+    if word == "key":
+        return not KEY_WORDS.isdisjoint(words[:-1])
+    return word in last or words[-2:] in _LAST_TWO or (word.endswith("key") and word[:-3] in KEY_WORDS)
 
 
 def may_hold_secret(text: str) -> bool:
@@ -61,6 +133,8 @@ def may_hold_secret(text: str) -> bool:
     lowercase = text.lower()
     lowered = lowercase.encode("utf-8", "surrogatepass")
     if any(word in lowered for word in _QUICK) or _KEYS.search(lowercase):
+        return True
+    if _QUICK_NAMES.search(lowercase) or _QUICK_FORMS.search(lowercase):
         return True
     if b"token" in lowered:
         counts = sum(lowered.count(word) for word in _HARMLESS)
@@ -78,13 +152,14 @@ def marker(secret: str) -> str:
 
 
 class Secrets:
-    """The secrets that were found in the texts of one exchange."""
+    """The secrets that were found in the texts of one exchange. names: further names of its members that hold one."""
 
-    __slots__ = ("_found", "_index")
+    __slots__ = ("_found", "_index", "names")
 
-    def __init__(self, found: Iterable[str] = ()) -> None:
+    def __init__(self, found: Iterable[str] = (), names: frozenset[str] = frozenset()) -> None:
         self._found: set[str] = set(found)
         self._index: _Index | None = None
+        self.names = names
 
     def __bool__(self) -> bool:
         return bool(self._found)

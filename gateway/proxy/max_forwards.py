@@ -6,7 +6,7 @@ With 0, the gateway responds instead of the cluster; with more, the request is s
 from __future__ import annotations
 
 from gateway.http1.request_heads import COUNTED, MOST_FORWARDS, Fields, Request
-from gateway.observe.secrets import is_secret_name
+from gateway.observe.secrets import is_secret_header
 from gateway.ports import Answer
 from gateway.proxy.exchange import Exchange
 
@@ -51,4 +51,4 @@ def _reflect(request: Request) -> Answer:
 
 
 def _is_sensitive(name: str) -> bool:
-    return is_secret_name(name) or name.lower().startswith(_IDENTITY)
+    return is_secret_header(name) or name.lower().startswith(_IDENTITY)

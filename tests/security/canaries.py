@@ -17,11 +17,15 @@ from tests.execute.stub_cluster import FLOW, ML, V1, V2, Cluster
 
 HEADERS = (
     *("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key", "x-auth-token"),
-    *("x-amz-security-token", "ocp-apim-subscription-key", "x-id-jwt"),
+    *("x-amz-security-token", "ocp-apim-subscription-key", "x-id-jwt", "x-auth", "x-session-id", "x-client-key"),
+    "x-signature",
 )
 SIGNED = ("X-Amz-Credential", "X-Amz-Security-Token", "X-Amz-Signature", "X-Goog-Signature", "sig")
-QUERY = (*SIGNED, "api_key", "access_token", "jwt", "password", "key")
-MEMBERS = ("credential", "access_key", "clientSecret", "Authorization", "openAI_key", "db_password", "session_token")
+QUERY = (*SIGNED, "api_key", "access_token", "jwt", "password", "key", "pwd", "auth", "code", "session")
+MEMBERS = (
+    *("credential", "access_key", "clientSecret", "Authorization", "openAI_key", "db_password", "session_token"),
+    *("pwd", "pass", "auth", "bearer", "ssh_key", "signature", "connectionString"),
+)
 
 
 def _core(place: str) -> str:
@@ -134,6 +138,11 @@ def document(**more: Any) -> dict[str, Any]:
         "url": f"https://u:{secret('userinfo')}@host/path?api_key={secret('assigned')}",
         "note": f"curl -H 'Authorization: Bearer {secret('quoted')}' -d password={secret('assigned')}",
         "passwords": [secret("in-array"), {"x": [secret("in-array")]}],
+        "xml": f"<a><pwd>{secret('element')}</pwd><b:Password x='1'>{secret('element')}</b:Password></a>",
+        "pem": f"-----BEGIN PRIVATE KEY-----\nMII{secret('private key')}\n-----END PRIVATE KEY-----\n",
+        "command": f"curl -s -u user:{secret('curl')} https://host/ --proxy-user 'user:{secret('curl')}'",
+        "form": f"a=b&pwd={secret('form in a text')}&code={secret('form in a text')}",
+        "crypt": f"$2y$12${secret('crypt') * 3}"[:60],
     }
 
 
@@ -209,6 +218,8 @@ def requests() -> list[bytes]:
         for method, pattern, _ in _TABLE
     ]
     passed = [post(path, plain) for path in ("/index/_search", "/_bulk", *CREATED)]
+    user = json.dumps({"hash": secret("hash"), "attributes": {"key": secret("key"), "x": [{"hash": secret("hash")}]}})
+    passed.append(post("/_plugins/_security/api/internalusers/a", user.encode(), method="PUT"))
     return [*routes, *passed, *_runs(), *_encodings("/index/_doc"), *_encodings(f"{ML}agents/{V1}/_execute"), *_bad()]
 
 
