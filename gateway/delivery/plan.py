@@ -14,6 +14,7 @@ from gateway.delivery.system_text import fold_system
 from gateway.delivery.target import Question, written
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents.flow import selected_tools
+from gateway.mlcommons.agents.unread import unread_tools
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
@@ -144,6 +145,12 @@ def _unsafe(profile: AgentProfile, params: Mapping[str, str]) -> list[Problem]:
         found.append(
             Problem("parameters.selected_tools", str(failure), "a JSON list", received, "AGENT_NOT_CALLABLE", help)
         )
+    try:
+        if not found:
+            unread_tools(profile, params)
+    except RenderFailure as failure:
+        help = "send only one of these parameters, or give both the same value"
+        found.append(Problem("parameters", str(failure), "one of them", code="AGENT_NOT_CALLABLE", help=help))
     called = {tool.connector.id for tool in profile.tools if tool.connector is not None}
     chosen = {"model_id": {model.id for model in profile.models}}
     if called:

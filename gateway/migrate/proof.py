@@ -13,14 +13,15 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gateway.mlcommons.agents import behaviour_of
-from gateway.mlcommons.agents.flow import Flow
+from gateway.mlcommons.agents.flow import Flow, target_values
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES
-from gateway.mlcommons.profile import AgentProfile, Connector, Model
+from gateway.mlcommons.profile import AgentProfile, Connector, Model, Tool
 from gateway.mlcommons.rendering import call_values, is_strict_json, payload
 from gateway.mlcommons.runtime_values import HOSTILE, RuntimeValues
 from gateway.mlcommons.template import PREFIX, escape_json, may_be_json
@@ -107,19 +108,23 @@ def _llm_calls(
     if isinstance(behaviour, Flow):
         for step in behaviour.llm_steps(profile, params, env):
             assert step.tool.target is not None
-            yield step.tool.target, step.values()
+            yield step.tool.target, _or_none(step.values)
         return
-    values = _or_none(profile, params, env)
+    values = _or_none(partial(call_values, profile, params, env))
     if profile.llm is not None:
         yield profile.llm, values
     for tool in profile.tools:
         if tool.model is not None:
-            yield tool.model, None if values is None else {**values, **tool.parameters, **tool.config}
+            yield tool.model, None if values is None else _or_none(partial(_tool_values, profile, tool, values))
 
 
-def _or_none(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> dict[str, str] | None:
+def _tool_values(profile: AgentProfile, tool: Tool, values: Mapping[str, str]) -> dict[str, str]:
+    return target_values(profile, tool, {**values, **tool.parameters, **tool.config})
+
+
+def _or_none(values: Callable[[], dict[str, str]]) -> dict[str, str] | None:
     try:
-        return call_values(profile, params, env)
+        return values()
     except RenderFailure:
         return None
 
