@@ -22,6 +22,7 @@ from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, replace_members, serialise
 from gateway.execute.cluster_spelling import spell
 from gateway.mlcommons.agents.flow import unread_llm
+from gateway.mlcommons.agents.unread import tools_inherit
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.memory_form import is_storable
@@ -56,11 +57,14 @@ class Policy:
 def is_native(profile: AgentProfile, agent_input: AgentInput) -> bool:
     """Return True if the agent takes this input itself, according to its profile.
 
-    A V1 agent takes text, but expands placeholders in it. Such text is sent as a question.
+    A V1 agent takes text, but expands placeholders in it. Such text is sent as a question. So is any text, if tools
+    inherit it with the request's parameters: then what they call is proved, too.
     """
     if profile.unified_api is False or agent_input.type.value not in ABILITIES[profile.generation].native:
         return False
-    return profile.generation is Generation.UNIFIED_V2 or is_storable(question_text(agent_input))
+    if profile.generation is Generation.UNIFIED_V2:
+        return True
+    return is_storable(question_text(agent_input)) and not tools_inherit(profile)
 
 
 def rewrite_native(

@@ -14,7 +14,7 @@ from gateway.delivery.escaping import is_inert
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.template_change import with_upgrades
 from gateway.errors import UndeliverableContent
-from gateway.execute.rewrite import Policy, rewrite_input
+from gateway.execute.rewrite import Policy, is_native, rewrite_input
 from gateway.migrate.proof import agent_proof
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile, Tool
@@ -216,3 +216,17 @@ def test_a_parameter_that_is_sent_twice_with_two_values_is_refused() -> None:
     assert isinstance(error, UndeliverableContent)
     assert [(problem.place, problem.code) for problem in error.problems] == [("parameters", "AGENT_NOT_CALLABLE")]
     assert roots.send("root", {"input": "q", "parameters": {"shelf": "x", "AgentTool.shelf": "x"}}).error is None
+
+
+@pytest.mark.parametrize(("tool", "native"), [("ConnectorTool", False), ("PPLTool", False), ("VectorDBTool", True)])
+def test_a_unified_agent_whose_tools_inherit_its_text_is_sent_a_proved_question(tool: str, native: bool) -> None:
+    profile = replace(
+        cluster("3.6.0").profile(f"conversational, {tool}"),
+        generation=Generation.UNIFIED_V1,
+        model_provider="openai/v1/chat/completions",
+        unified_api=True,
+    )
+    for words in ("hello", '{"a":1}'):
+        request = read_execute(json.dumps({"input": words}).encode())
+        assert request.input is not None
+        assert is_native(profile, request.input) is native

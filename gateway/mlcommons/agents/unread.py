@@ -10,6 +10,7 @@ from gateway.mlcommons.agents.flow import Flow, selected_tools, unread_llm
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Tool
 from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.tool_types import MODEL_TOOL
 
 
 def unread_tools(profile: AgentProfile, params: Mapping[str, str]) -> list[Tool]:
@@ -27,7 +28,15 @@ def unread_tools(profile: AgentProfile, params: Mapping[str, str]) -> list[Tool]
         unread = unread_llm(profile, params)
         texts = [step.tool for step in behaviour.text_steps(profile, params, RuntimeValues())]
         return texts if unread is None else [unread, *texts]
-    inherits = profile.agent_type in (AgentType.CONVERSATIONAL, AgentType.AG_UI)
-    if not inherits or not ABILITIES[profile.generation].raw_parameters:
-        return []
-    return [tool for tool in selected_tools(profile, params) if tool.calls_unread_llm]
+    return [tool for tool in selected_tools(profile, params) if tool.calls_unread_llm] if _inherit(profile) else []
+
+
+def tools_inherit(profile: AgentProfile) -> bool:
+    """Return True if a tool of a conversational agent that is no MLModelTool calls something with what it inherits."""
+    callers = (tool for tool in profile.tools if tool.type != MODEL_TOOL)
+    return _inherit(profile) and any(tool.target is not None or tool.calls_unread_llm for tool in callers)
+
+
+def _inherit(profile: AgentProfile) -> bool:
+    is_conversational = profile.agent_type in (AgentType.CONVERSATIONAL, AgentType.AG_UI)
+    return is_conversational and ABILITIES[profile.generation].raw_parameters
