@@ -28,17 +28,13 @@ class MemoryReader:
         self._credentials = Credentials()
 
     async def remembered(
-        self,
-        memory_id: str,
-        caller_headers: Mapping[str, str],
-        limit: int | None = DEFAULT_LIMIT,
-        with_unanswered: bool = False,
+        self, memory_id: str, caller_headers: Mapping[str, str], limit: int | None = DEFAULT_LIMIT
     ) -> tuple[tuple[str, str], ...]:
         """Return the (question, response) pairs an agent would recall, oldest first; () if the memory does not exist.
 
-        An agent takes the newest `limit` messages (None: all), without those that have no response because the run
-        failed or is unfinished (2.19.0 ``05_memory``, ``12_memory_after_failure``). with_unanswered: return these too,
-        with "" as the response. The cluster sends the oldest first and in pages, so all pages are read.
+        An agent takes the newest `limit` messages (None: all). The response is "" if the run failed or is unfinished
+        (2.19.0 ``05_memory``, ``12_memory_after_failure``). The cluster sends the oldest first and in pages, so all
+        pages are read.
 
         Raises:
             LookupDenied, LookupFailed: see `gateway.agents.errors`.
@@ -55,8 +51,7 @@ class MemoryReader:
                 return ()
             newest += page[0]
             start = page[1]
-        pairs = ((m.get("input") or "", m.get("response") or "") for m in newest)
-        return tuple((question, response) for question, response in pairs if response or with_unanswered)
+        return tuple((m.get("input") or "", m.get("response") or "") for m in newest)
 
     async def _page(
         self, memory_id: str, headers: Mapping[str, str], start: int

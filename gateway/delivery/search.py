@@ -12,7 +12,7 @@ from gateway.delivery.escaping import is_inert
 from gateway.delivery.plain_chat import FORMAT_GUESSED, PLAIN_CHAT, own_turns, shows_plain_chat
 from gateway.delivery.proof import Proved, is_readable_later, prove
 from gateway.delivery.question_placements import merge
-from gateway.delivery.remembered import Remembered, notices_of_remembered, remembered_turns
+from gateway.delivery.remembered import Remembered, is_settled, notices_of_remembered, remembered_turns
 from gateway.delivery.slots import Slot
 from gateway.delivery.strategies import STRATEGIES, TURN_STRATEGIES
 from gateway.delivery.strategies.text import join_texts, texts_of
@@ -286,12 +286,17 @@ class Search:
         yield from filter(None, (variant.fold() for variant in tried))
 
     def _with_memory(self, whole: Variant, call: CallModel) -> Iterator[Variant]:
-        texts = [text for turn in self.remembered for text in turn]
-        if all(is_readable_later(call, text) for text in texts) or not call.replays:
+        if not self.remembered:
             yield whole
-        if self.remembered and call.replays and not call.writes_turn:
-            # What memory replays could be expanded as a template, or replace the client's own history. An agent that
-            # writes the user's turn itself has no limit that turns its replay off (docs/internals/facts.md, V1).
+            return
+        texts = [text for turn in self.remembered for text in turn]
+        # No limit turns the replay off of an agent that writes the user's turn itself (docs/internals/facts.md, V1).
+        can_be_off = call.replays and not call.writes_turn
+        is_known = is_settled(self.remembered) or not can_be_off
+        if not call.replays or (is_known and all(is_readable_later(call, text) for text in texts)):
+            yield whole
+        if can_be_off:
+            # What memory replays could be expanded as a template, or replace the client's own history.
             messages = (*remembered_turns(self.remembered), *whole.agent_input.messages)
             conversation = replace(whole.agent_input, messages=messages)
             notice = Notice("MEMORY_RETOLD", "remembered turns are sent by the gateway, the agent's own replay is off")

@@ -32,12 +32,15 @@ async def read_remembered(
         or not memory_id
     ):
         return (), ()
-    limit, counts_messages = _limit(profile, request), _counts_messages(profile)
+    written = parameters_as_strings(request.parameters).get("message_history_limit", str(DEFAULT_LIMIT))
+    if not _INTEGER.fullmatch(written):  # the cluster refuses what is no integer of Java
+        return (), ()
+    limit = _limit(profile, int(written))
     try:
-        found = await memory.remembered(memory_id, headers, limit, with_unanswered=counts_messages)
+        found = await memory.remembered(memory_id, headers, limit)
     except FailedLookup:
         return (), (Notice("MEMORY_NOT_READ", "the agent's memory could not be read, so its content was not checked"),)
-    return (_newest(found, limit) if counts_messages else found), ()
+    return (_newest(found, limit) if _counts_messages(profile) else found), ()
 
 
 def _counts_messages(profile: AgentProfile) -> bool:
@@ -55,14 +58,9 @@ def _newest(turns: Remembered, limit: int | None) -> Remembered:
     return turns
 
 
-def _limit(profile: AgentProfile, request: ExecuteRequest) -> int | None:
+def _limit(profile: AgentProfile, limit: int) -> int | None:
     """Return how many turns the agent recalls, or messages (`_counts_messages`); None for no limit.
 
     A unified agent (V1) recalls all with a limit of 0 (docs/internals/facts.md, "What memory keeps from turn to turn").
-    The cluster refuses what is no integer of Java.
     """
-    written = parameters_as_strings(request.parameters).get("message_history_limit", str(DEFAULT_LIMIT))
-    if not _INTEGER.fullmatch(written):
-        return DEFAULT_LIMIT
-    limit = int(written)
     return None if limit == 0 and profile.generation is Generation.UNIFIED_V1 else limit

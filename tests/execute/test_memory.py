@@ -190,6 +190,36 @@ async def test_any_other_memory_passes_byte_for_byte(talk: Talk) -> None:
     assert await talk.read(path) == (direct, "")
 
 
+ERROR = 'Invalid payload: {"messages": ${parameters.messages} }'
+
+
+@each([(version, agent) for version, agent in AGENTS if not agent.startswith("v1")])
+@pytest.mark.parametrize("turns", [[], [("first", "fine")]], ids=["failed turn alone", "after another"])
+async def test_the_error_of_another_callers_turn_is_stored_after_memory_was_read(
+    talk: Talk, turns: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster answers a run that failed before it stores the error's text (docs/internals/facts.md)."""
+    memory = talk.simulator.core.memory.create("of two callers")
+    talk.memory_id = memory.memory_id
+    for question, answer in turns:
+        talk.simulator.core.memory.add(memory, Message(memory.memory_id, question, answer))
+    failed = talk.simulator.core.memory.add(memory, Message(memory.memory_id, "third"))
+    respond = talk.simulator._respond
+
+    async def store_the_error_after_a_read(request: Any) -> Any:
+        response = await respond(request)
+        if request.path.endswith("/messages"):
+            failed.response = ERROR
+        return response
+
+    monkeypatch.setattr(talk.simulator, "_respond", store_the_error_after_a_read)
+    received = await talk.ask({"input": "fifth"})
+    assert failed.response == ERROR
+    assert "fifth" in received
+    assert "Invalid payload" not in received
+    assert all(answer in received for _, answer in turns)
+
+
 @each([("3.6.0", "v1-bedrock"), ("3.8.0", "v1-openai")])
 async def test_a_unified_agents_whole_memory_is_checked_where_its_limit_is_none(talk: Talk) -> None:
     await talk.text("say ${parameters.model}", direct=True)
