@@ -50,18 +50,26 @@ _SECURITY_NAMES = frozenset({"key", "hash"})
 """Members that are secrets in bodies of the security plugin's API. Elsewhere they are keys of buckets, and hashes."""
 _QUICK = tuple(word.encode() for word in (*_WORDS, "bearer ", "basic "))
 _PLURALS = tuple(f"{word}{joint}tokens".encode() for word in _OWNERS for joint in ("", "_", "-"))
-_QUICK_WORDS = (
-    r"(?:pass|pwd|passcode|o?auth|bearer|sig(?:natures?)?|dsn|creds|conn(?:ection)?[_. -]?str(?:ing)?"
-    rf"|(?:{'|'.join(sorted(KEY_WORDS))})[a-z0-9_. -]{{0,32}}keys?)[0-9_-]{{0,8}}"
-)
-_QUICK_NAMES = re.compile(
-    rf"{_QUICK_WORDS}(?=[\"'\\>]|\s{{0,3}}[=:]|%3d|\Z)|<[a-z0-9_.:-]{{0,64}}{_QUICK_WORDS}\s"
-    r"|x-[a-z0-9_-]{0,64}(?:key|session|sid)"
-)
-"""Finds each name of `_ends_as_secret` where a value may follow, and few other words. Texts are in lower case."""
-_QUICK_FORMS = re.compile(
-    r"-----begin |\$(?:2[abxy]?|argon2|pbkdf2|scrypt)|\bcurl\b|(?:code|key|sid|session[_.-]?(?:id)?)="
-)
+_FOLLOWED = r"[0-9_-]{0,8}(?=[\"'\\>]|\s{0,3}[=:]|%3d|\Z)"
+"""What is after a name where a value may follow."""
+_QUICK_NAMES = {
+    word.encode(): re.compile(word + rest)
+    for word, rest in {
+        **dict.fromkeys(("pwd", "auth", "bearer", "dsn", "creds"), _FOLLOWED),
+        "pass": f"(?:code)?{_FOLLOWED}",
+        "sig": f"(?:natures?)?{_FOLLOWED}",
+        "conn": rf"(?:ection)?[_. -]?str(?:ing)?{_FOLLOWED}",
+        "key": rf"(?<=[a-z0-9_. -]key)s?{_FOLLOWED}",
+        "x-": r"[a-z0-9_-]{0,64}(?:key|session|sid)",
+        "session": r"[_.-]?(?:id)?=",
+    }.items()
+}
+"""Finds each name of `_ends_as_secret` where a value may follow, and a few other words.
+
+Each begins with a literal, so that a text is searched quickly. Texts are in lower case.
+"""
+_QUICK_FORMS = (b"-----begin ", b"$2", b"$argon2", b"$pbkdf2", b"$scrypt", b"curl", b"code=", b"key=", b"sid=")
+_START_TAG = re.compile(r"<(?:[\w.-]{1,64}+:)?([a-zA-Z][\w.-]{0,64}+)\s")
 _URL_SECRETS = (b"@", b"key=", b"sig=", b"signature=")
 _HARMLESS = (b"tokens", b"tokeniz")
 _START = "[REDACTED length="
@@ -134,7 +142,11 @@ def may_hold_secret(text: str) -> bool:
     lowered = lowercase.encode("utf-8", "surrogatepass")
     if any(word in lowered for word in _QUICK) or _KEYS.search(lowercase):
         return True
-    if _QUICK_NAMES.search(lowercase) or _QUICK_FORMS.search(lowercase):
+    if any(form in lowered for form in _QUICK_FORMS):
+        return True
+    if any(word in lowered and names.search(lowercase) for word, names in _QUICK_NAMES.items()):
+        return True
+    if b"<" in lowered and any(is_secret_name(tag[1]) for tag in _START_TAG.finditer(text)):
         return True
     if b"token" in lowered:
         counts = sum(lowered.count(word) for word in _HARMLESS)
