@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -185,6 +185,8 @@ class _Reader:
         if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:  # infinite and NaN, too
             self.problem(path, "is not a finite number" if isinstance(value, float) else "is too large", raw, kind)
             return None
+        if get_origin(plain) is Literal:
+            value = _word(value, get_args(plain))
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError:
@@ -225,6 +227,22 @@ class _Reader:
         except (OSError, UnicodeDecodeError) as exc:
             self.problem(path, f"the file {where} can't be read: {getattr(exc, 'strerror', None) or 'not UTF-8'}")
             return Secret()
+
+
+def _word(value: Any, words: Sequence[str]) -> Any:
+    """Return the one of `words` that YAML 1.1 reads as `value`, such as `off` for False and `1.2` for a number.
+
+    Return `value` if it is one of them, or if none is meant.
+    """
+    if value in words:
+        return value
+    if isinstance(value, str):
+        try:
+            value = parse_yaml(value)
+        except yaml.YAMLError:
+            return value
+    meant = [word for word in words if type(read := parse_yaml(word)) is type(value) and read == value]
+    return meant[0] if len(meant) == 1 else value
 
 
 def _holds_secret(kind: Any) -> bool:

@@ -132,6 +132,13 @@ class Fields:
         bare = minor == 1 and not self.chunked and not self.length
         self.upgrade = bare and upgrades in _TUNNELS and b"upgrade" in self._dropped
 
+    def with_host(self, host: bytes, minor: int) -> Fields:
+        """Return the fields with this Host in place of the received one (RFC 9112, 3.2.2)."""
+        lines = [line[:5] + b" " + host if line[:5].lower() == b"host:" else line for line in self.lines]
+        if self.host is None:
+            lines.insert(0, b"Host: " + host)
+        return Fields(b"\r\n".join((*lines, b"", b"")), 0, minor, self.limits)
+
     def body(self, decode: bool) -> Body | None:
         """Return the reader of the body, or None if there is no body. decode: see `Chunked`."""
         if self.chunked:
@@ -219,7 +226,9 @@ class RequestReader:
             fields = Fields(head, start, int(minor), self.limits)
             self._store(self._fields, key, len(head) - start, fields)
         if target[0] != 47 or method == b"CONNECT":  # 47 is "/", so the target is not in origin-form
-            target = _read_target(method, target, fields.host)
+            target, authority = _read_target(method, target)
+            if authority and authority != fields.host:
+                fields = fields.with_host(authority, int(minor))
         if fields.max_forwards is not None and method in COUNTED and _NUMBER.fullmatch(fields.max_forwards) is None:
             raise Malformed("max-forwards")
         return Request(method, target, int(minor), fields)
@@ -237,7 +246,7 @@ class Request:
     method: as received. minor: the minor version; the major version is 1.
 
     target: as received. An absolute target is reduced to what follows its host, the form that is sent on (RFC 9112,
-    3.2.1).
+    3.2.1). Its host replaces that of the field Host, in `fields` too.
     """
 
     __slots__ = ("fields", "method", "minor", "target")
@@ -254,29 +263,28 @@ class Request:
         return self.fields.chunked or bool(self.fields.length)
 
 
-def _read_target(method: bytes, target: bytes, host: bytes | None) -> bytes:
-    """Return a target that is not in origin-form (RFC 9112, 3.2) as it is sent on: in origin-form, or `*`.
+def _read_target(method: bytes, target: bytes) -> tuple[bytes, bytes]:
+    """Return a target that is not in origin-form (RFC 9112, 3.2) as it is sent on, and the authority that it names.
 
-    The rest of the gateway, such as the route table, then sees one form only.
+    It is sent on in origin-form, or as `*`. The rest of the gateway, such as the route table, then sees one form only.
 
     Raises:
-        Malformed: the form is not relayed, or the target names another host than `host`.
+        Malformed: the form is not relayed, or the target names no host.
     """
     if method == b"CONNECT":
         raise Malformed("connect")
     if target == b"*" and method == b"OPTIONS":
-        return target
+        return target, b""
     absolute = _ABSOLUTE.match(target)
     if absolute is None:
         raise Malformed("target-form")
-    if host is not None and absolute[1].lower() != host.lower():
-        raise Malformed("host-differs")
-    if not absolute[1] or not _is_host(absolute[1]):
+    authority = absolute[1]
+    if not authority or not _is_host(authority):
         raise Malformed("host")
     rest = target[absolute.end(1) :]
     if not rest:
-        return b"*" if method == b"OPTIONS" else b"/"  # RFC 9112, 3.2.4 and 3.2.1
-    return rest if rest.startswith(b"/") else b"/" + rest
+        return (b"*" if method == b"OPTIONS" else b"/"), authority  # RFC 9112, 3.2.4 and 3.2.1
+    return (rest if rest.startswith(b"/") else b"/" + rest), authority
 
 
 def fault_in_line(line: bytes) -> str:

@@ -38,7 +38,6 @@ RULES = {
     "host-missing": Rule(400, "it has no Host", "RFC 9112, 3.2"),
     "host-twice": Rule(400, "it has more than one Host", "RFC 9112, 3.2"),
     "host": Rule(400, "its Host is not a host and an optional port", "RFC 9112, 3.2; RFC 9110, 4.2.1 and 4.2.4"),
-    "host-differs": Rule(400, "its target and its Host name different hosts", "RFC 9112, 3.2.2"),
     "length": Rule(400, "its Content-Length is not a number", "RFC 9112, 6.3 (5)"),
     "length-twice": Rule(400, "it has more than one Content-Length", "RFC 9112, 6.3 (5)"),
     "length-and-coding": Rule(400, "it has both Content-Length and Transfer-Encoding", "RFC 9112, 6.1 and 6.3 (3)"),
@@ -58,6 +57,7 @@ RULES = {
     "trailer": Rule(400, "a trailer is malformed", "RFC 9112, 7.1.2"),
     "trailer-name": Rule(400, "a trailer has a name that is only allowed in a header", "RFC 9110, 6.5.1"),
     "status-line": Rule(502, "its first line is not `version status reason`", "RFC 9112, 4"),
+    "interim": Rule(502, "more than five interim responses came before it", "RFC 9110, 15.2"),
     "switch": Rule(502, "it switched protocols without a request to do so", "RFC 9110, 15.2.2"),
 }
 

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Mapping
 
 from gateway.config.memory import Memory
+from gateway.errors import InvalidInput, Problem
 from gateway.memory.model import PREFIX, Owner
 from gateway.offload import Worker
 from gateway.recent import Recent
@@ -42,8 +43,11 @@ async def owner_of(headers: Mapping[str, str], agent_id: str, settings: Memory) 
 
     tenant: the value of `memory.tenant_header`. caller: see `caller_of`; "" without `memory.by_caller`. Credentials
     that were not seen lately are hashed on a thread of their own, so that other requests do not wait.
+
+    Raises:
+        InvalidInput: the tenant's header is missing, empty, or there are several.
     """
-    tenant = ", ".join(_values(headers, settings.tenant_header.lower())) if settings.tenant_header else ""
+    tenant = _tenant(headers, settings.tenant_header) if settings.tenant_header else ""
     digest = _digest(headers) if settings.by_caller else b""
     if not digest:
         return Owner(agent_id, tenant)
@@ -52,6 +56,25 @@ async def owner_of(headers: Mapping[str, str], agent_id: str, settings: Memory) 
         caller = await _HASHING.run(_slow_hash, digest)
         _HASHES.get(digest, lambda: caller)
     return Owner(agent_id, tenant, caller)
+
+
+def _tenant(headers: Mapping[str, str], name: str) -> str:
+    """Return the value of the header `name`.
+
+    Raises:
+        InvalidInput: it does not name one tenant. Without a name, all such requests would share their sessions.
+    """
+    values = [value.strip() for value in _values(headers, name.lower())]
+    if len(values) == 1 and values[0]:
+        return values[0]
+    reason = f"The request does not name its tenant: the header {name} "
+    if not values:
+        reason += "is missing"
+    else:
+        reason += "is empty" if len(values) == 1 else "occurs more than once"
+    help = f"Send {name} once, with the tenant's name. The proxy before the gateway usually adds it."
+    problem = Problem(f"header {name}", reason, "the tenant's name, once", f"{len(values)} values", help=help)
+    raise InvalidInput.of([problem])
 
 
 def caller_of(headers: Mapping[str, str]) -> str:

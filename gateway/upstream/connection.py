@@ -245,6 +245,7 @@ class Connection(ResponseReceiver):
         if reusable:
             self._state = _COMPLETE[self._state]
             self._continued = False
+            self._interims = 0
             self._body = None
             self.reused = True
             self.pool.give_back(self)

@@ -19,6 +19,9 @@ from gateway.upstream.outbound import OutboundRequest, RequestOwner
 _REFUSALS = frozenset({400, 413, 414, 431})
 """Statuses with which the cluster refuses a head that is too long."""
 
+_MOST_INTERIM = 5
+"""Interim responses to one request, as many as Go's client takes. One that sends more may never send a final one."""
+
 # Module constants, because an attribute of an Enum takes four times as long to look up.
 _CONNECTING, _, _SENT, _HEAD, _BODY, _TUNNEL, _ = state.Upstream
 _RESPONSE_BEGAN = UPSTREAM.on(UpstreamEvent.RESPONSE_BEGAN)
@@ -34,8 +37,8 @@ class ResponseReceiver(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_body", "_continued", "_head", "_heads", "_long", "_persistent", "_state", "deadline", "node", "outbound",
-        "transport",
+        "_body", "_continued", "_head", "_heads", "_interims", "_long", "_persistent", "_state", "deadline", "node",
+        "outbound", "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -48,6 +51,7 @@ class ResponseReceiver(asyncio.Protocol):
         self._head = ResponseHeadBuffer()
         self._state = _CONNECTING
         self._continued = self._long = False
+        self._interims = 0
         self._persistent = True
         self._body: Body | None = None
 
@@ -102,6 +106,9 @@ class ResponseReceiver(asyncio.Protocol):
             if head.status == 101:
                 self._switch(outbound, head, found[1])
                 return
+            self._interims += 1
+            if self._interims > _MOST_INTERIM:
+                raise Malformed("interim")
             self._state = _INTERIM[self._state]
             self._continued |= head.status == 100
             outbound.owner.on_interim(head)

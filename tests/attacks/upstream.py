@@ -4,6 +4,7 @@
 |---|---|
 | ``GET /bytes/<n>`` | n bytes |
 | ``GET /slow/<milliseconds>/<n>`` | the same, later |
+| ``GET /interim/<n>`` | n interim answers at once, then a short answer |
 | an upgrade to a websocket | 101, then whatever comes is sent back |
 | an agent, its model and its connector | the benchmark's documents; for agents named ``slow-…`` after a second |
 | ``_execute`` of an agent named ``long-…`` | a short answer after a second |
@@ -24,6 +25,7 @@ SLOW_AGENT, LONG_AGENT = "slow-", "long-"
 _BLOCK = b"x" * (1 << 17)
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+_INTERIM = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
 _AGENTS = b"/_plugins/_ml/agents/"
 _CHUNKS_END = b"0\r\n\r\n"
 
@@ -103,6 +105,9 @@ class Connection(asyncio.Protocol):
             self._send(self.documents[target])
         elif kind == b"bytes" and self.method == b"GET":
             self._big(int(rest[0]))
+        elif kind == b"interim":
+            self.transport.write(_INTERIM * int(rest[0]))
+            self._send(ANSWER)
         elif kind == b"slow":
             self.task = asyncio.ensure_future(self._slow(int(rest[0]) / 1000, int(rest[1])))
         else:

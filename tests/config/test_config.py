@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
 from gateway.cli import serve
-from gateway.config.describe import effective, rows, table, updated
+from gateway.config.describe import bare, effective, rows, table, updated
+from gateway.config.environment import is_section, types_of
 from gateway.config.load import ConfigError, load
 from gateway.config.schema import Rule, Settings
 from gateway.config.source import Source
@@ -68,6 +69,58 @@ def test_environment_stands_over_the_file_and_options_over_both(tmp_path: Path) 
     assert (settings.listen.data_host, settings.listen.data_port, settings.listen.admin_port) == ("0", 4, 2)
     assert settings.agents.allow_prefill
     assert settings.agents.rules == [Rule("007", delivery="describe")]
+
+
+@pytest.mark.parametrize("spelling", ["off", "Off", "OFF", "no", "false", "'off'"])
+def test_off_is_off_however_it_is_spelled(spelling: str, tmp_path: Path) -> None:
+    """YAML 1.1 reads `off` as False."""
+    path = _file(tmp_path, "logs: {access: json}\nupstream: {tls: {min_version: 1.3}}\n")
+    assert load(path, {}).upstream.tls.min_version == "1.3"
+    assert load(path, {"GATEWAY__LOGS__ACCESS": spelling.strip("'")}).logs.access == "off"
+    assert load(path, {"GATEWAY__LOGS": f"{{access: {spelling}}}"}).logs.access == "off"
+    assert load(_file(tmp_path, f"logs: {{access: {spelling}}}"), {}).logs.access == "off"
+
+
+def words_of(section: Any, prefix: str = "") -> dict[str, tuple[str, ...]]:
+    """Every setting that is one of some words."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, kind in types_of(section).items():
+        plain = bare(kind)
+        if is_section(plain):
+            found |= words_of(plain, f"{prefix}{name}.")
+        elif get_origin(plain) is Literal:
+            found[prefix + name] = get_args(plain)
+    return found
+
+
+def load_in_part(path: Path | None, environ: dict[str, str]) -> Settings:
+    """The settings that could be read: other ones may be missing."""
+    try:
+        return load(path, environ)
+    except ConfigError as error:
+        return error.readable or Settings()
+
+
+def test_every_word_may_be_written_without_quotes(tmp_path: Path) -> None:
+    """In a file and in a variable: no word of a setting is read as something else."""
+    for setting, words in words_of(Settings).items():
+        *sections, key = setting.split(".")
+        for word in words:
+            text = f"{key}: {word}"
+            for section in reversed(sections):
+                text = f"{section}: {{{text}}}"
+            name = "__".join(("GATEWAY", *setting.upper().split(".")))
+            for found in (load_in_part(_file(tmp_path, text), {}), load_in_part(None, {name: word})):
+                value: Any = found
+                for part in setting.split("."):
+                    value = getattr(value, part)
+                assert value == word, setting
+
+
+@pytest.mark.parametrize("value", ["on", "yes", "true", "0", "1.0", "[off]"])
+def test_what_is_not_off_is_refused(value: str, tmp_path: Path) -> None:
+    [problem] = _problems(_file(tmp_path, f"logs: {{access: {value}}}"))
+    assert problem.startswith("logs.access: is not allowed here")
 
 
 def test_every_problem_is_told_with_its_path(tmp_path: Path) -> None:

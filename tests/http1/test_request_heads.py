@@ -88,7 +88,6 @@ BROKEN = {
     "target-form": [b"GET * HTTP/1.1", b"GET a HTTP/1.1", b"GET ftp://a/ HTTP/1.1"],
     "version-syntax": [b"GET / HTTP/1.10", b"GET / http/1.1"],
     "version": [b"GET / HTTP/1.2", b"GET / HTTP/2.0", b"GET / HTTP/0.9"],
-    "host-differs": [b"GET http://b/ HTTP/1.1"],
     "target-size": [b"GET /%b HTTP/1.1" % (b"a" * 1000)],
 }
 FIELDS: dict[str, list[bytes]] = {
@@ -147,9 +146,10 @@ def test_broken_hosts_are_named(host: bytes) -> None:
     with pytest.raises(Malformed) as caught:
         _read(host=host)
     assert caught.value.code == "host"
-    with pytest.raises(Malformed) as caught:
-        _read(host=b"")
-    assert caught.value.code == "host-missing"
+    for first in (b"GET / HTTP/1.1", b"GET http://a/ HTTP/1.1"):
+        with pytest.raises(Malformed) as caught:
+            _read(host=b"", first=first)
+        assert caught.value.code == "host-missing"
 
 
 ABSOLUTE = {
@@ -169,6 +169,19 @@ ABSOLUTE = {
 @pytest.mark.parametrize(("first", "target"), ABSOLUTE.items())
 def test_an_absolute_target_becomes_a_path(first: bytes, target: bytes) -> None:
     assert _read(first=first).target == target
+
+
+@pytest.mark.parametrize("first", [b"GET http://b:92/x HTTP/1.1", b"GET http://A:9200/x HTTP/1.1"])
+def test_the_host_of_an_absolute_target_replaces_host(first: bytes) -> None:
+    """RFC 9112, 3.2.2: a proxy ignores the received Host."""
+    authority = first.split(b"/")[2]
+    fields = _read(b"X-A: 1", b"hOsT-x: 1", first=first).fields
+    assert fields.host == authority
+    assert fields.pairs() == [(b"Host", authority), (b"X-A", b"1"), (b"hOsT-x", b"1")]
+    assert fields.lines_for(b"") == b"Host: %b\r\nX-A: 1\r\nhOsT-x: 1\r\n\r\n" % authority
+    assert _read(b"X-A: 1", b"hOsT-x: 1").fields.host == b"a:9200"  # what is cached is not changed
+    old = _read(first=first.replace(b"/1.1", b"/1.0"), host=b"")
+    assert old.fields.pairs() == [(b"Host", authority)]
 
 
 @pytest.mark.parametrize("line", [b"", b"x", b"-1", b"+1", b"1, 2", b"1\r\nMax-Forwards: 1", b"1.0"])

@@ -8,6 +8,7 @@ import pytest
 from multidict import CIMultiDict
 
 from gateway.config.memory import Memory
+from gateway.errors import InvalidInput
 from gateway.memory.model import PREFIX, Owner
 from gateway.memory.owner import (
     agent_of,
@@ -46,9 +47,14 @@ async def test_by_caller_off_leaves_agent_and_tenant() -> None:
     assert await owner_of({**BASIC, "x-tenant": "blue"}, AGENT, settings) == Owner(AGENT, "blue")
 
 
-async def test_a_repeated_tenant_header_is_neither_tenant() -> None:
-    headers = CIMultiDict([("X-Tenant", "blue"), ("X-Tenant", "green")])
-    assert (await owner_of(headers, AGENT, Memory(tenant_header="X-Tenant"))).tenant == "blue, green"
+@pytest.mark.parametrize("values", [(), ("",), ("  ",), ("blue", "green"), ("blue", "blue")])
+async def test_a_request_that_does_not_name_one_tenant_is_refused(values: tuple[str, ...]) -> None:
+    headers = CIMultiDict([("X-Tenant", value) for value in values])
+    with pytest.raises(InvalidInput) as caught:
+        await owner_of(headers, AGENT, Memory(tenant_header="X-Tenant"))
+    [problem] = caught.value.problems
+    assert problem.place == "header X-Tenant"
+    assert problem.help.startswith("Send X-Tenant once, with the tenant's name.")
 
 
 def test_a_signature_counts_by_its_access_key() -> None:

@@ -24,21 +24,28 @@ def _post(target: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("first", "sent"),
+    ("first", "sent", "host"),
     [
-        (b"GET http://c.example:92/x?y HTTP/1.1", b"GET /x?y HTTP/1.1"),
-        (b"GET HTTPS://C.example:92 HTTP/1.1", b"GET / HTTP/1.1"),
-        (b"GET http://c.example:92?y HTTP/1.1", b"GET /?y HTTP/1.1"),
-        (b"OPTIONS http://c.example:92 HTTP/1.1", b"OPTIONS * HTTP/1.1"),
-        (b"GET http://c.example:92/x HTTP/1.0", b"GET /x HTTP/1.1"),
+        (b"GET http://c.example:92/x?y HTTP/1.1", b"GET /x?y HTTP/1.1", b"c.example:92"),
+        (b"GET HTTPS://C.example:92 HTTP/1.1", b"GET / HTTP/1.1", b"C.example:92"),
+        (b"GET http://c.example:92?y HTTP/1.1", b"GET /?y HTTP/1.1", b"c.example:92"),
+        (b"OPTIONS http://c.example:92 HTTP/1.1", b"OPTIONS * HTTP/1.1", b"c.example:92"),
+        (b"GET http://c.example:92/x HTTP/1.0", b"GET /x HTTP/1.1", b"c.example:92"),
+        (b"GET http://other.example/x HTTP/1.1", b"GET /x HTTP/1.1", b"other.example"),
+        (b"GET http://c.example:93/x HTTP/1.0", b"GET /x HTTP/1.1", b"c.example:93"),
     ],
 )
-async def test_an_absolute_target_goes_on_as_a_path(first: bytes, sent: bytes, start_gateway: StartGateway) -> None:
+@pytest.mark.parametrize("http", ["builtin", "aiohttp"])
+async def test_an_absolute_target_goes_on_as_a_path_with_its_host(
+    first: bytes, sent: bytes, host: bytes, http: str, start_gateway: StartGateway
+) -> None:
+    """RFC 9112, 3.2.2: the target's host replaces `Host`, also in what the gateway says of it."""
+    overrides = {"upstream": {"host_header": "client"}, "listen": {"http": http, "forwarded": "append"}}
     async with RecordingUpstream() as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(), {"upstream": {"host_header": "client"}})
+        gateway = await start_gateway(upstream.url, UseCase(), overrides)
         assert (await send_request(gateway.data_port, _request(first))).body == b"ok"
         [request] = upstream.requests
-        assert (request.line, request.values("host")) == (sent, [b"c.example:92"])
+        assert (request.line, request.values("host"), request.values("x-forwarded-host")) == (sent, [host], [host])
 
 
 async def test_an_absolute_target_is_intercepted_like_a_path(start_gateway: StartGateway) -> None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import pytest
 
 from gateway.memory.model import Owner, SessionKey
@@ -28,6 +29,11 @@ def basic(name: str, password: str = "secret") -> dict[str, str]:
 
 @pytest.fixture
 async def cluster(start_cluster: StartCluster) -> Cluster:
+    return await start_cluster("2.19.0")
+
+
+@pytest.fixture
+async def tenants(start_cluster: StartCluster) -> Cluster:
     return await start_cluster("2.19.0", {"tenant_header": "X-Tenant"})
 
 
@@ -40,20 +46,35 @@ ALICE = {**basic("alice"), "X-Tenant": "red"}
         (AGENT, {**basic("bob"), "X-Tenant": "red"}),
         (AGENT, {**basic("alice", "another"), "X-Tenant": "red"}),
         (AGENT, {**basic("alice"), "X-Tenant": "blue"}),
-        (AGENT, basic("alice")),
         (AGENT, {"X-Tenant": "red"}),
         ("flow-a", ALICE),
     ],
 )
-async def test_no_one_else_finds_a_session(cluster: Cluster, agent: str, headers: dict[str, str]) -> None:
-    first = await cluster.ask(AGENT, {"input": "A secret."}, headers=ALICE)
-    other = await cluster.ask(agent, {"input": "What was it?"}, first.memory_id, headers)
-    unknown = await cluster.ask(agent, {"input": "What was it?"}, f"{first.memory_id[:-4]}0000", headers)
+async def test_no_one_else_finds_a_session(tenants: Cluster, agent: str, headers: dict[str, str]) -> None:
+    first = await tenants.ask(AGENT, {"input": "A secret."}, headers=ALICE)
+    other = await tenants.ask(agent, {"input": "What was it?"}, first.memory_id, headers)
+    unknown = await tenants.ask(agent, {"input": "What was it?"}, f"{first.memory_id[:-4]}0000", headers)
     assert (other.status, unknown.status) == (404, 404)
     assert other.body["error"]["type"] == "SessionNotFound"
     assert other.llm == unknown.llm == []
-    mine = await cluster.ask(AGENT, {"input": "What was it?"}, first.memory_id, ALICE)
+    mine = await tenants.ask(AGENT, {"input": "What was it?"}, first.memory_id, ALICE)
     assert json.dumps(mine.llm).count("A secret.") == 1
+
+
+async def test_a_request_without_its_tenant_is_refused_until_it_names_one(tenants: Cluster) -> None:
+    refused = await tenants.ask(AGENT, {"input": "Hi."}, headers=basic("alice"))
+    assert (refused.status, refused.llm) == (400, [])
+    [problem] = refused.body["error"]["problems"]
+    assert problem["field"] == "header X-Tenant"
+    assert "Send X-Tenant once" in problem["help"]
+    first = await tenants.ask(AGENT, {"input": "Hi."}, headers=ALICE)
+    assert first.status == 200
+    path = f"/_plugins/_ml/memory/{first.memory_id}"
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{tenants.gateways[-1].data_port}") as client:
+        for headers, status in ((basic("alice"), 400), (ALICE, 200)):
+            for read in (path, f"{path}/messages"):
+                async with client.get(read, headers=headers) as response:
+                    assert response.status == status
 
 
 async def test_an_id_of_the_clusters_memory_is_refused_with_what_to_do(cluster: Cluster) -> None:

@@ -115,6 +115,11 @@ async def empty_lines(target: Target) -> None:
     await _each(target, b"\r\n" * 1_000_000 + get("/bytes/100"), 3)
 
 
+@TABLE.row("interim answers", "the cluster sends 20,000 interim answers at once before its answer", answers={502})
+async def interim_answers(target: Target) -> None:
+    await _each(target, get("/interim/20000"), 20)
+
+
 @TABLE.row("head byte by byte", "heads of 60 KB that come in segments of a few bytes", answers={200})
 async def byte_by_byte(target: Target) -> None:
     head = get("/bytes/100", "X-Long: " + "a" * 58_000)

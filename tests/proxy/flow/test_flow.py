@@ -160,6 +160,58 @@ async def test_interim_answers_are_not_for_http_1_0(start_gateway: StartGateway)
     assert came == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
+def closing(request: bytes) -> bytes:
+    """The request with `Connection: close`."""
+    return request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
+
+
+_HINT = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+
+
+@pytest.mark.parametrize("hint", [_HINT, b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 102 Processing\r\n\r\n"])
+async def test_five_interim_answers_are_read_and_no_more(hint: bytes, start_gateway: StartGateway) -> None:
+    """For one request: the next one on the connection has five of its own."""
+
+    async def script(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for count in (5, 5, 6):
+            await read_message(reader)
+            writer.write(hint * count + OK)
+        await reader.read()
+
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase())
+        came = await send_until_closed(gateway.data_port, GET * 2 + closing(GET))
+        assert upstream.connections == 1
+    assert came.startswith((hint * 5 + OK) * 2 + hint * 5 + b"HTTP/1.1 502 ")
+    assert b"more than five interim responses" in came
+
+
+@pytest.mark.parametrize("request_", [GET, EXECUTE], ids=["forwarded", "an agent's run"])
+async def test_endless_interim_answers_are_a_502_and_nobody_waits(request_: bytes, start_gateway: StartGateway) -> None:
+    """The cluster never stops. Meanwhile another client is answered."""
+
+    async def script(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if b"/other" in (await read_message(reader)).line:
+            writer.write(OK)
+            await reader.read()
+            return
+        with contextlib.suppress(ConnectionError, RuntimeError):  # uvloop's closed transport raises the latter
+            while not writer.is_closing():
+                writer.write(_HINT * 5_000)
+                await writer.drain()
+                await asyncio.sleep(0)
+        upstream.gone.set()
+
+    async with RecordingUpstream(script=script) as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(Forward()))
+        attack = asyncio.create_task(send_until_closed(gateway.data_port, closing(request_)))
+        other = await asyncio.wait_for(send_request(gateway.data_port, GET.replace(b"/", b"/other", 1)), PATIENCE)
+        assert other.body == b"ok"
+        came = await asyncio.wait_for(attack, PATIENCE)
+        assert came.removeprefix(_HINT * 5).startswith(b"HTTP/1.1 502 ")
+        await asyncio.wait_for(upstream.gone.wait(), PATIENCE)
+
+
 async def test_pipeline_is_answered_in_order_up_to_the_first_fault(start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
