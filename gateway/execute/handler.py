@@ -163,7 +163,7 @@ class Handler:
             return self._forward(request, agent_input, rewrite, profile)
 
         def as_question() -> Forward:
-            rewrite = self._rewriter.rewrite(agent, request, agent_input, remembered, notices)
+            rewrite = self._rewriter.rewrite(agent, request, agent_input, remembered, notices, streaming=call.streaming)
             return self._forward(request, agent_input, rewrite, profile)
 
         with timed_step(call, "plan"):
@@ -192,7 +192,14 @@ class Handler:
             if fetched:
                 end_step(call, "fetch")
             rewrite = await run_here_if(
-                request.is_small, rewriter.rewrite, agent, request, agent_input, remembered, (*notices, *fetched)
+                request.is_small,
+                rewriter.rewrite,
+                agent,
+                request,
+                agent_input,
+                remembered,
+                (*notices, *fetched),
+                streaming=call.streaming,
             )
         forward = self._forward(request, agent_input, rewrite, profile)
         return msgspec.structs.replace(forward, render=agent.derive(Rendering))
@@ -217,7 +224,13 @@ class Handler:
             if fetched:
                 end_step(call, "fetch")
             rewrite = await run_here_if(
-                request.is_small, rewriter.rewrite_unproved, provider, request, agent_input, fetched
+                request.is_small,
+                rewriter.rewrite_unproved,
+                provider,
+                request,
+                agent_input,
+                fetched,
+                streaming=call.streaming,
             )
         return self._forward(request, agent_input, rewrite)
 

@@ -14,6 +14,7 @@ from gateway.delivery.native import guard, move_system_text
 from gateway.delivery.native_calls import adapt_tool_calls
 from gateway.delivery.plan import Plan, Remembered, assume
 from gateway.delivery.plan_cache import PlanCache
+from gateway.delivery.question_placements import SKIP
 from gateway.delivery.search import MEMORY_HOLDS_CODE
 from gateway.delivery.template_change import completes_text
 from gateway.delivery.textonly import COMPLETES_TEXT, NAME_OR_TEXT, TextOnly, use_another_agent
@@ -105,6 +106,8 @@ def rewrite_native(
     if helpers:
         notices += (MEMORY_HOLDS_CODE,)
     helpers = {**(guards or {}), **helpers, **moved}
+    if streaming and value != written:
+        helpers |= _UNCHECKED
     plan = Plan("native", profile.provider, {}, question_text(agent_input), None, notices)
     payloads = payloads_of(agent_input)
     is_same = value == written and not _is_cleaned(extracted, payloads)
@@ -135,10 +138,12 @@ def rewrite_input(
     turn_id: str,
     remembered: Remembered = (),
     plans: PlanCache | None = None,
+    streaming: bool = False,
 ) -> Rewrite:
     """Return the request that delivers `agent_input` to the agent's LLM.
 
-    turn_id, remembered: see `gateway.delivery.plan.plan`. plans: the cache of plans for this `profile`.
+    turn_id, remembered: see `gateway.delivery.plan.plan`. plans: the cache of plans for this `profile`. streaming: the
+    request goes to the stream endpoint (`_UNCHECKED`).
 
     Raises:
         UndeliverableContent: it can't be delivered whole; the problems name each part and the reason.
@@ -163,7 +168,14 @@ def rewrite_input(
             notices += more
     if notices:
         plan = replace(plan, notices=(*plan.notices, *notices))
-    return Rewrite(plan, _body(request, agent_input, plan))
+    return Rewrite(plan, _body(request, agent_input, plan, streaming))
+
+
+_UNCHECKED = {SKIP: "true"}
+r"""Sent with each stream. To add ``"stream": true`` the cluster reads the body that it has rendered and writes it
+again, which turns ``\u0024{parameters.x}`` in a text into a placeholder. It would refuse that body inside a 200
+(docs/internals/facts.md, 3.5 and later). The LLM gets the same: a plan leaves no placeholder of the agent's own.
+"""
 
 
 def _provider(profile: AgentProfile, params: Mapping[str, str]) -> Provider:
@@ -181,23 +193,32 @@ def _provider(profile: AgentProfile, params: Mapping[str, str]) -> Provider:
 
 
 def rewrite_unproved(
-    provider: Provider, request: ExecuteRequest, agent_input: AgentInput, policy: Policy, turn_id: str
+    provider: Provider,
+    request: ExecuteRequest,
+    agent_input: AgentInput,
+    policy: Policy,
+    turn_id: str,
+    streaming: bool = False,
 ) -> Rewrite:
     """Return the request for an agent that can't be read. provider: the one that the operator configured.
+
+    streaming: as for `rewrite_input`.
 
     Raises:
         UndeliverableContent: the provider can't express the input.
     """
     plan = assume(provider, agent_input, parameters_as_strings(_without_question(request)), policy.options, turn_id)
-    return Rewrite(plan, _body(request, agent_input, plan))
+    return Rewrite(plan, _body(request, agent_input, plan, streaming))
 
 
-def _body(request: ExecuteRequest, agent_input: AgentInput, plan: Plan) -> list[Payload]:
-    """Return the body with the plan's parameters and no others; the caller's own are written as they came."""
+def _body(request: ExecuteRequest, agent_input: AgentInput, plan: Plan, streaming: bool) -> list[Payload]:
+    """Return the body with the plan's parameters; the caller's own are written as they came. Streams: `_UNCHECKED`."""
     own = _without_question(request)
     written = parameters_as_strings(own)
     sent = {name: own[name] if written.get(name) == value else value for name, value in plan.parameters.items()}
     assert parameters_as_strings(sent) == plan.parameters, "what is sent is not what was proved"
+    if streaming:
+        sent |= _UNCHECKED
     return serialise({**request.other, "parameters": sent}, payloads_of(agent_input))
 
 

@@ -35,18 +35,18 @@ class Rewriter:
         remembered: Remembered = (),
         notices: tuple[Notice, ...] = (),
         turn_id: str | None = None,
+        streaming: bool = False,
     ) -> Rewrite:
         """Rewrite the request by the agent's rule. notices: what was found before, reported with the plan's own.
 
-        turn_id: None for a new one.
+        turn_id: None for a new one. streaming: the request goes to the stream endpoint.
 
         Raises:
             UndeliverableContent: as `rewrite_input`.
         """
         policy = Policy(self.options, self.describes(agent.profile))
-        rewrite = rewrite_input(
-            agent.profile, request, agent_input, policy, turn_id or new_turn_id(), remembered, agent.derive(PlanCache)
-        )
+        turn_id, plans = turn_id or new_turn_id(), agent.derive(PlanCache)
+        rewrite = rewrite_input(agent.profile, request, agent_input, policy, turn_id, remembered, plans, streaming)
         return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
 
     def check(
@@ -57,7 +57,13 @@ class Rewriter:
         rewrite_input(agent.profile, request, agent_input, policy, new_turn_id(), remembered, agent.derive(PlanCache))
 
     def rewrite_unproved(
-        self, provider: str, request: ExecuteRequest, agent_input: AgentInput, notices: tuple[Notice, ...] = ()
+        self,
+        provider: str,
+        request: ExecuteRequest,
+        agent_input: AgentInput,
+        notices: tuple[Notice, ...] = (),
+        *,
+        streaming: bool = False,
     ) -> Rewrite:
         """Rewrite the request for an agent that can't be read. provider: see `assumed_provider`.
 
@@ -65,7 +71,7 @@ class Rewriter:
             UndeliverableContent: the provider can't express the input.
         """
         policy = Policy(self.options)
-        rewrite = rewrite_unproved(registry.provider(provider), request, agent_input, policy, new_turn_id())
+        rewrite = rewrite_unproved(registry.provider(provider), request, agent_input, policy, new_turn_id(), streaming)
         return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
 
     def assumed_provider(self, agent_id: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from gateway.execute.response_headers import BOTH_SENT, DELIVERY, NOTICE
 from tests.conftest import StartGateway
 from tests.delivery.cases import IMAGE, PNG
-from tests.execute.stub_cluster import RAN, V1, V2, Client, Cluster, server_of
+from tests.execute.stub_cluster import FLOW, RAN, V1, V2, Client, Cluster, server_of
 
 BLOCKS = [{"type": "text", "text": "what is this?"}, IMAGE]
 _OFF = (
@@ -154,6 +154,20 @@ async def test_without_a_question_there_is_nothing_to_turn_into_input(client: Cl
     answer = await client.execute(V2, {"parameters": {"foo": "bar"}})
     assert (answer.status, await answer.json()) == NEEDS_V2
     assert len(client.cluster.bodies) == 1
+
+
+@pytest.mark.parametrize("agent", [V1, V2, FLOW], ids=["v1", "v2", "legacy"])
+@pytest.mark.parametrize("own", [{}, {"skip_validating_missing_parameters": "false"}], ids=["", "own"])
+async def test_a_placeholder_in_a_text_is_not_looked_for_on_the_stream_endpoint(
+    client: Client, agent: str, own: dict[str, str]
+) -> None:
+    """The cluster writes ``$`` for ``\\u0024`` before it looks (docs/internals/facts.md, 3.5 and later)."""
+    client.cluster.answers = [RAN, RAN]
+    body = {"input": "say ${parameters.x}", "parameters": own}
+    assert (await client.execute(agent, body, stream=True)).status == 200
+    assert client.cluster.sent[-1]["parameters"]["skip_validating_missing_parameters"] == "true"
+    assert (await client.execute(agent, {"input": "hello"})).status == 200
+    assert "skip_validating_missing_parameters" not in client.cluster.sent[-1].get("parameters", {})
 
 
 async def test_the_stream_endpoint_gets_the_parameters_it_wants_beside_input(client: Client) -> None:

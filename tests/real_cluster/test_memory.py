@@ -133,3 +133,24 @@ def test_a_placeholder_in_the_arguments_of_an_earlier_call(
         else:
             found = json.loads(message["tool_calls"][0]["function"]["arguments"])
         assert found == arguments
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_turn_right_after_a_failed_one_of_another_caller(
+    agents: dict[str, Agent], llm: LLM, through: Send, direct: Send, attempt: int
+) -> None:
+    """The cluster stores the error of the failed turn after it has answered, and would replay it."""
+    agent_id = agents["openai_conv_react_array"].agent_id
+    status, answer = through(agent_id, {"input": "look"})
+    assert status == 200, answer
+    outputs = answer["inference_results"][0]["output"]
+    memory_id = next(output["result"] for output in outputs if output["name"] == "memory_id")
+    # A legacy caller's question does not fill a template of whole messages.
+    assert direct(agent_id, {"parameters": {"question": "third", "memory_id": memory_id}})[0] == 400
+    llm.taken()
+    status, answer = through(agent_id, {"input": "fifth", "parameters": {"memory_id": memory_id}})
+    assert status == 200, answer
+    received = json.dumps(llm.taken()[0])
+    assert "look" in received
+    assert "fifth" in received
+    assert "${parameters" not in received  # of the error's text, which is retold if it was stored in time
