@@ -26,16 +26,20 @@ def _notices(registration: Registration, target: Target) -> Iterator[Notice]:
         yield from native_notices(registration)
         return
     members = made_members(registration, target)
-    yield from _of_type(registration, members)
+    yield from _of_type(registration, target, members)
     yield from _of_memory(registration, target, members)
     yield from _of_tools(registration, target, members)
     if spec is not None:
         yield from _of_model(spec, members)
 
 
-def _of_type(registration: Registration, members: Mapping[str, Any]) -> Iterator[Notice]:
+_NO_CONTAINER = "the memory names no container (memory_container_id), which the cluster requires in each run"
+
+
+def _of_type(registration: Registration, target: Target, members: Mapping[str, Any]) -> Iterator[Notice]:
     if members["type"] != registration.type:
-        reason = f"the cluster has no {registration.type} agents: this one is {members['type']}"
+        missing = f"the cluster has no {registration.type} agents"
+        reason = f"{missing if target.has_container else _NO_CONTAINER}: this one is {members['type']}"
         yield Notice("V2_AS_LEGACY", f"{reason}, and the gateway answers for it in the unified form", "type")
 
 
@@ -43,10 +47,12 @@ def _of_memory(registration: Registration, target: Target, members: Mapping[str,
     document = registration.document
     if keeps_sessions(registration, target):
         missing = f"{registration.type} agents" if answers_unified(registration, target) else registration.memory_type
-        reason = f"the cluster has no {missing}, so the gateway keeps this agent's sessions"
+        reason = f"the cluster has no {missing}" if target.has_container else _NO_CONTAINER
+        reason += ", so the gateway keeps this agent's sessions"
         yield Notice("GATEWAY_MEMORY", reason, "memory")
     elif memory_changed(document.get("memory") or {}, members.get("memory")):
-        reason = f"the cluster has no {registration.memory_type}, so this agent has a conversation_index"
+        reason = f"the cluster has no {registration.memory_type}" if target.has_container else _NO_CONTAINER
+        reason += ", so this agent has a conversation_index"
         yield Notice("MEMORY_AS_CONVERSATION_INDEX", reason, "memory")
     for name in ("app_type", "memory"):
         if "app_type" in members and name not in document:

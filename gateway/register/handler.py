@@ -279,7 +279,7 @@ class Manager:
         else:
             self._refuse_signed(call)
         try:
-            return await read_target(calls)
+            return replace(await read_target(calls), has_container=not registration.lacks_container)
         except FailedLookup as failed:
             if failed.cluster_status == 401 and self._service_headers is None:
                 return None

@@ -61,7 +61,8 @@ def read_newer(body: bytes, budget: Budget | None = None) -> Registration | None
     asked = asked.lower() if isinstance(asked, str) else ""
     if type_ is None or not (type_ == V2 or (asked in MEMORIES and asked != CONVERSATION_INDEX)):
         return None
-    return Registration({"memory": {"type": asked}}, type=type_.value)
+    container = memory.get("memory_container_id") if isinstance(memory, dict) else None
+    return Registration({"memory": {"type": asked, "memory_container_id": container}}, type=type_.value)
 
 
 def read_registration(body: bytes, budget: Budget | None = None) -> Registration | None:

@@ -51,6 +51,12 @@ class Registration:
         return str((self.document.get("memory") or {}).get("type") or "").lower()
 
     @property
+    def lacks_container(self) -> bool:
+        """True if the memory is one in a container, and names none."""
+        memory = self.document.get("memory") or {}
+        return self.memory_type.endswith("agentic_memory") and not memory.get("memory_container_id")
+
+    @property
     def has_mcp(self) -> bool:
         """True if the agent has tools of MCP servers."""
         return bool(self.mcp or own_mcp_connectors(self.document.get("parameters") or {}))

@@ -59,13 +59,16 @@ class Target:
 
     version: (2, 19, 0). unified_api, mcp_enabled: the settings `plugins.ml_commons.unified_agent_api_enabled` and
     `plugins.ml_commons.mcp_connector_enabled`; None if they could not be read. keeps_sessions: the gateway can keep
-    the agent's sessions; False for an agent of one run, which nobody could continue.
+    the agent's sessions; False for an agent of one run, which nobody could continue. has_container: the agent's memory
+    has its container. Without one the cluster registers the agent and refuses every run of it
+    (docs/internals/facts.md, "conversational_v2").
     """
 
     version: tuple[int, ...]
     unified_api: bool | None = None
     mcp_enabled: bool | None = None
     keeps_sessions: bool = True
+    has_container: bool = True
 
     def since(self, release: Release) -> bool:
         """Return True if the cluster has this release or a later one."""
@@ -77,13 +80,15 @@ class Target:
         return self.since((3, 5)) and bool(self.unified_api)
 
     def has_type(self, agent_type: str) -> bool:
-        """Return True if the cluster has agents of this type (lower case)."""
+        """Return True if the cluster can have this agent as one of this type (lower case)."""
         release = _TYPES.get(agent_type)
+        if agent_type == V2 and not self.has_container:
+            return False
         return release is not None and self.since(release) and (agent_type not in _BY_MODEL_BLOCK or self.model_block)
 
     def has_memory(self, memory_type: str) -> bool:
-        """Return True if the cluster has this type of memory (lower case)."""
-        return self.since(_MEMORIES[memory_type])
+        """Return True if the cluster can give this agent this type of memory (lower case)."""
+        return self.since(_MEMORIES[memory_type]) and (memory_type == CONVERSATION_INDEX or self.has_container)
 
     def llm_interface(self, provider: str) -> str:
         """Return `_llm_interface` for a provider, "" if the cluster has no function calling for it."""

@@ -12,6 +12,7 @@ import pytest
 from gateway.agents.documents import read_profile
 from gateway.memory.stores.sqlite import SqliteStore
 from gateway.mlcommons.profile import AgentProfile
+from gateway.simulator.settings import UNIFIED_API
 from tests.conftest import StartGateway
 from tests.execute.stub_cluster import Cluster, server_of
 from tests.register.deployment import ML, REGISTER, Deployment, deploy
@@ -78,6 +79,36 @@ async def test_an_agent_with_a_model_of_its_own(version: str, type_: str, marks:
         assert (agent["type"].lower(), agent["memory"]["type"]) == ("conversational", "conversation_index")
         assert {name: value for name, value in agent["parameters"].items() if name.startswith("gw_")} == marks
         assert (await deployment.execute(document["agent_id"], "hello"))[0] == 200
+
+
+@pytest.mark.parametrize("kind", ["conversational", "conversational_v2"])
+@pytest.mark.parametrize("has_model_block", [False, True])
+@pytest.mark.parametrize(("version", "unified"), [(version, False) for version in VERSIONS] + [("3.8.0", True)])
+async def test_a_memory_without_a_container_means_the_same_on_each_version(
+    version: str, unified: bool, has_model_block: bool, kind: str
+) -> None:
+    """From 3.5 on the cluster would register it, and then refuse every run (docs/internals/facts.md)."""
+    async with deploy(version) as deployment:
+        core = deployment.simulator.core
+        if unified:
+            core.settings.change({"persistent": {UNIFIED_API: "true"}})
+        memory = {"type": "agentic_memory"}
+        if has_model_block:
+            body = deployment.body(type=kind, tools=[{"type": "ListIndexTool"}], memory=memory)
+        else:
+            llm = {
+                "model_id": await own_model(deployment),
+                "parameters": {"response_filter": "$.output.message.content[0].text"},
+            }
+            body = {"name": "mine", "type": kind, "llm": llm, "tools": [{"type": "ListIndexTool"}], "memory": memory}
+        status, document, headers = await deployment.call("POST", REGISTER, body)
+        assert status == 200, document
+        assert "GATEWAY_MEMORY" in headers["X-MLC-Gateway-Notice"]
+        found = profile(deployment, document["agent_id"])
+        assert (found.type, found.memory_type, found.gateway_memory) == ("conversational", "conversation_index", True)
+        assert found.unified_output is (kind == "conversational_v2")
+        status, answer = await deployment.execute(document["agent_id"], "hello")
+        assert status == 200, answer
 
 
 async def test_a_run_without_registration_keeps_no_session(tmp_path: Path) -> None:
