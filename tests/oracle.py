@@ -80,10 +80,12 @@ class Oracle:
         self.roles = roles or {}
         self.frames = Frames(cluster)
 
-    def judge(self, name: str, parameters: Mapping[str, Any], pairs: Pairs, sent: Sent) -> Verdict:
+    def judge(
+        self, name: str, parameters: Mapping[str, Any], pairs: Pairs, sent: Sent, has_unanswered: bool = False
+    ) -> Verdict:
         """The verdict on `sent`, a request with the caller's `parameters` to the agent `name`.
 
-        pairs: what the memory in the caller's `memory_id` held.
+        pairs: what the memory in the caller's `memory_id` held. has_unanswered: it held a turn without an answer, too.
         """
         if sent.error is not None:
             problems = sent.error.problems
@@ -97,13 +99,21 @@ class Oracle:
         try:
             if len(notices) != len(codes):
                 raise Mismatch(f"a notice is repeated: {codes}")
-            self._compare(name, _as_strings(parameters), pairs, sent, notices)
+            self._compare(name, _as_strings(parameters), pairs, sent, notices, has_unanswered)
         except Mismatch as mismatch:
             outcome = Outcome.BROKEN if mismatch.broken else Outcome.LOST
             return Verdict(outcome, str(mismatch), plan.strategy, codes)
         return Verdict(Outcome.ARRIVED, "", plan.strategy, codes)
 
-    def _compare(self, name: str, parameters: dict[str, str], pairs: Pairs, sent: Sent, notices: Found) -> None:
+    def _compare(
+        self,
+        name: str,
+        parameters: dict[str, str],
+        pairs: Pairs,
+        sent: Sent,
+        notices: Found,
+        has_unanswered: bool,
+    ) -> None:
         assert sent.executed is not None
         assert sent.input is not None
         assert sent.rewritten is not None
@@ -119,7 +129,7 @@ class Oracle:
         if sent.rewritten.plan.question != question:
             raise Mismatch(f"the question is {sent.rewritten.plan.question!r}, not {question!r}")
         replay_off = sent.rewritten.plan.parameters.get("message_history_limit") == "0"
-        if ("MEMORY_RETOLD" in codes) != replay_off or (replay_off and not pairs):
+        if ("MEMORY_RETOLD" in codes) != replay_off or (replay_off and not (pairs or has_unanswered)):
             raise Mismatch(
                 f"the agent's replay is {'off' if replay_off else 'on'}, and the notices are {sorted(codes)}"
             )

@@ -8,12 +8,11 @@ from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agent_types import FLOW_TYPES
 from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.expansion import RenderFailure
-from gateway.mlcommons.generations import LAST_READ, Generation
+from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
-from gateway.unified.model import AgentInput, ConverseBlock, Media, ToolResult
+from gateway.unified.model import AgentInput, ConverseBlock, ToolResult, Url
 from gateway.unified.roles import meaning_of
 
-_NOT_TO_OPENAI = ("document", "video")
 _OTHER_TYPE = "use an agent of type conversational, whose requests the gateway writes"
 _SWITCH = 'PUT /_cluster/settings {"persistent":{"plugins.ml_commons.unified_agent_api_enabled":true}}'
 _TOOL = '{"type":"VisualizationTool","name":"none","description":"Not available."}'
@@ -26,7 +25,8 @@ def refuse_cluster_limits(profile: AgentProfile, agent_input: AgentInput, params
         UndeliverableContent: the agent has no tool or no memory and can't run without (TOOL_MISSING, MEMORY_MISSING);
             the API that a V2 agent needs is off (UNIFIED_API_OFF); the cluster can't read Gemini's responses to V2
             agents (ANSWER_NOT_READ: recorded on 3.6.0 and 3.8.0, 500 "parseToUnifiedMessage is not yet supported"); or
-            it has no form for this media on OpenAI (MEDIA_KIND_UNSUPPORTED), for blocks of Bedrock's own on any API
+            it has no form for this media (MEDIA_KIND_UNSUPPORTED, MEDIA_SOURCE_UNSUPPORTED) or for two documents on
+            Bedrock (COMBINATION_NOT_DELIVERABLE), for blocks of Bedrock's own on any API
             (NATIVE_BLOCK_UNSUPPORTED), or for a tool's answer without its call (TOOL_RESULT_MISSING): a 400 on 3.6.0.
     """
     problems = _v2_problems if profile.generation is Generation.UNIFIED_V2 else _agent_problems
@@ -38,30 +38,42 @@ def _v2_problems(profile: AgentProfile, agent_input: AgentInput, _: Mapping[str,
     if profile.unified_api is False:
         reason = f"{profile.type} agents need the cluster's unified agent API, which is off"
         yield Problem("input", reason, code="UNIFIED_API_OFF", help=f"an administrator runs: {_SWITCH}")
-    elif profile.version[:2] > LAST_READ:
-        return
     elif profile.provider.startswith("gemini/"):
         reason = f"the cluster can't read Gemini's answers to {profile.type} agents"
         yield Problem("input", reason, code="ANSWER_NOT_READ", help="use an agent of type conversational")
     else:
         yield from _tool_problems(profile, agent_input)
-        not_taken = _NOT_TO_OPENAI if profile.provider.startswith("openai/") else ()
+        yield from _media_problems(profile, agent_input)
         for block in (block for message in agent_input.messages for block in message.content):
-            if isinstance(block, Media) and block.kind in not_taken:
-                yield Problem(
-                    block.at,
-                    f"the cluster sends OpenAI no {block.kind} blocks for agents of this type",
-                    "text or image",
-                    f"{block.kind} ({block.format})",
-                    "MEDIA_KIND_UNSUPPORTED",
-                    _OTHER_TYPE,
-                )
-            elif isinstance(block, ConverseBlock):
+            if isinstance(block, ConverseBlock):
                 reason = f"the cluster takes no {block.kind} blocks for agents of this type"
                 other = f", or {_OTHER_TYPE}" if profile.provider.startswith("bedrock/") else ""
                 expected = "text, image, document or video"
                 help = f"leave the block out{other}"
                 yield Problem(block.at, reason, expected, block.kind, "NATIVE_BLOCK_UNSUPPORTED", help)
+
+
+def _media_problems(profile: AgentProfile, agent_input: AgentInput) -> Iterator[Problem]:
+    """Yield the media that the cluster refuses, or sends in a form that the LLM refuses (run on 3.6.0 and 3.8.0)."""
+    is_openai = profile.provider.startswith("openai/")
+    kinds = ("image",) if is_openai else ("image", "document", "video")
+    documents = 0
+    for block in agent_input.media:
+        received = f"{block.kind} ({block.format})"
+        if block.kind not in kinds:
+            reason = f"the cluster sends {'OpenAI ' if is_openai else ''}no {block.kind} blocks for agents of this type"
+            expected = " or ".join(("text", *kinds))
+            yield Problem(block.at, reason, expected, received, "MEDIA_KIND_UNSUPPORTED", _OTHER_TYPE)
+        elif isinstance(block.source, Url) and (not is_openai or block.source.scheme not in ("http", "https")):
+            reason = f"the cluster sends media by {block.source.scheme} URL in a form that this LLM refuses"
+            help = f"send the data as base64, or {_OTHER_TYPE}"
+            yield Problem(block.at, reason, "base64", block.source.scheme, "MEDIA_SOURCE_UNSUPPORTED", help)
+        documents += block.kind == "document"
+        if block.kind == "document" and not is_openai and documents > 1:
+            reason = (
+                "the cluster gives every document of these agents one name, and Bedrock refuses two of the same name"
+            )
+            yield Problem(block.at, reason, "one document", received, "COMBINATION_NOT_DELIVERABLE", _OTHER_TYPE)
 
 
 def _tool_problems(profile: AgentProfile, agent_input: AgentInput) -> Iterator[Problem]:

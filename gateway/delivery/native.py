@@ -30,7 +30,6 @@ GUARDS: Parameters = {
 
 
 _SYSTEM_PROMPT = "system_prompt"
-_WITH_SYSTEM_PROMPT = ("bedrock/", "gemini/")
 
 
 def move_system_text(
@@ -38,13 +37,13 @@ def move_system_text(
 ) -> tuple[Any, Parameters, tuple[Notice, ...]]:
     """Move system turns into the parameter `system_prompt`, for a V2 agent whose template has a place for it.
 
-    Among the messages they would stay a turn of their own, which Bedrock refuses and Gemini takes for the model's
+    Among the messages they would stay a turn of their own, which Bedrock refuses
     (docs/internals/facts.md, "conversational_v2").
 
     value: the request's `input`, agent_input: the same, decoded. params: the caller's own.
     Return the input without those turns, the parameters to send, and what to report; nothing if there are none.
     """
-    is_v2 = profile.generation is Generation.UNIFIED_V2 and profile.provider.startswith(_WITH_SYSTEM_PROMPT)
+    is_v2 = profile.generation is Generation.UNIFIED_V2 and profile.provider.startswith("bedrock/")
     messages = agent_input.messages if agent_input.type is InputType.MESSAGES else ()
     system = [i for i, message in enumerate(messages) if meaning_of(message, {}).is_system]
     blocks = [block for i in system for block in messages[i].content]

@@ -142,8 +142,8 @@ def _with_content(block: Block) -> Block:
 def as_cluster_input(message: Message) -> list[Written]:
     """Return a message, in the form of `convert`, for an `input` that the cluster reads itself (`conversational_v2`).
 
-    Each tool result is a message of its own, of role tool; a text marks the output of a tool that failed. See
-    `find_left_out` for what it does not hold.
+    Each tool result is a message of its own, of role tool, with its texts as one; it begins with a mark if the tool
+    failed. See `find_left_out` for what it does not hold.
     """
     written: list[Written] = []
     content: list[Block] = []
@@ -158,13 +158,20 @@ def as_cluster_input(message: Message) -> list[Written]:
                 items = result.get("content") or [{"text": NO_OUTPUT}]
                 marked = ({"text": TOOL_ERROR_TEXT}, *items) if result.get("status") == "error" else items
                 parts = [part for item in marked if (part := _typed(item)) is not None]
-                written.append({"role": "tool", "toolCallId": result["toolUseId"], "content": parts})
+                written.append({"role": "tool", "toolCallId": result["toolUseId"], "content": _in_one_text(parts)})
             case _:
                 if (typed := _typed(block)) is not None:
                     content.append(typed)
     if content or calls:
         written.append({"role": message.role, "content": content, **({"toolCalls": calls} if calls else {})})
     return written
+
+
+def _in_one_text(parts: list[Written]) -> list[Written]:
+    """Return a tool's output with all texts as the first part: the cluster sends Bedrock no other."""
+    texts = [part["text"] for part in parts if part["type"] == "text"]
+    others = [part for part in parts if part["type"] != "text"]
+    return [{"type": "text", "text": "\n".join(texts)}, *others] if texts else others
 
 
 def write_for_cluster(message: model.Message, new_id: str) -> tuple[list[Written], list[tuple[str, str]]]:

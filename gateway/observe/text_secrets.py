@@ -26,7 +26,7 @@ _ASSIGNED = (
 _ALONE = (
     re.compile(r"(?i)\b(?:bearer|basic)\s{1,3}(?=[A-Za-z._~+/-]{0,64}[0-9=])([A-Za-z0-9._~+/=-]{8,4096}+)"),
     re.compile(  # a private key (RFC 7468), whole or cut
-        r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----((?:[^-\"]|-(?!----END ))++)"
+        r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----([^-\"]*+(?:-(?!----END )[^-\"]*+)*)"
     ),
     re.compile(  # the hash of a password, as crypt(3) and OpenSearch's security plugin write it
         r"(\$(?:2[abxy]?\$[0-9]{2}\$[./A-Za-z0-9]{22,53}+|(?:argon2|pbkdf2|scrypt)[\w-]{0,16}\$[^\s\"'\\<>&]{16,512}+))"

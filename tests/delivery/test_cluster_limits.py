@@ -17,6 +17,8 @@ from gateway.unified.request import read_execute
 V2 = AgentProfile("a", "a", "conversational_v2", (3, 6, 0), Generation.UNIFIED_V2, unified_api=True)
 PDF = {"type": "document", "source": {"type": "base64", "format": "pdf", "data": "JVBERi0="}}
 PNG = {"type": "image", "source": {"type": "url", "format": "png", "data": "https://example.org/a.png"}}
+S3 = {"type": "image", "source": {"type": "url", "format": "png", "data": "s3://bucket/a.png"}}
+AUDIO = {"type": "audio", "source": {"type": "base64", "format": "mp3", "data": "SUQz"}}
 TEXT = {"type": "text", "text": "hello"}
 CACHE = {"cachePoint": {"type": "default"}}
 
@@ -45,7 +47,7 @@ def refused(profile: AgentProfile, *blocks: Any, **params: str) -> list[tuple[st
         ({"provider": "bedrock/converse", "unified_api": False}, [TEXT], [("input", "UNIFIED_API_OFF")]),
         ({"provider": "bedrock/converse", "unified_api": None}, [TEXT], []),
         ({"provider": "gemini/v1beta/generatecontent"}, [TEXT], [("input", "ANSWER_NOT_READ")]),
-        ({"provider": "gemini/v1beta/generatecontent", "version": (3, 9, 0)}, [TEXT], []),
+        ({"provider": "gemini/v1beta/generatecontent", "version": (3, 9, 0)}, [TEXT], [("input", "ANSWER_NOT_READ")]),
         ({"provider": "openai/v1/chat/completions"}, [TEXT, PNG], []),
         (
             {"provider": "openai/v1/chat/completions"},
@@ -59,7 +61,17 @@ def refused(profile: AgentProfile, *blocks: Any, **params: str) -> list[tuple[st
             [{"role": "user", "content": [TEXT, {"type": "cachePoint", **CACHE}]}],
             [("input[0].content[1]", "NATIVE_BLOCK_UNSUPPORTED")],
         ),
-        ({"provider": "bedrock/converse", "version": (3, 9, 0)}, [TEXT, CACHE], []),
+        (
+            {"provider": "bedrock/converse", "version": (3, 9, 0)},
+            [TEXT, CACHE],
+            [("input[1]", "NATIVE_BLOCK_UNSUPPORTED")],
+        ),
+        ({"provider": "bedrock/converse"}, [TEXT, AUDIO], [("input[1]", "MEDIA_KIND_UNSUPPORTED")]),
+        ({"provider": "openai/v1/chat/completions"}, [TEXT, AUDIO], [("input[1]", "MEDIA_KIND_UNSUPPORTED")]),
+        ({"provider": "bedrock/converse"}, [TEXT, S3], [("input[1]", "MEDIA_SOURCE_UNSUPPORTED")]),
+        ({"provider": "bedrock/converse"}, [TEXT, PNG], [("input[1]", "MEDIA_SOURCE_UNSUPPORTED")]),
+        ({"provider": "openai/v1/chat/completions"}, [TEXT, S3], [("input[1]", "MEDIA_SOURCE_UNSUPPORTED")]),
+        ({"provider": "bedrock/converse"}, [TEXT, PDF, PDF], [("input[2]", "COMBINATION_NOT_DELIVERABLE")]),
         (
             {"provider": "gemini/v1beta/generatecontent", "generation": Generation.UNIFIED_V1, "parameters": CALLING},
             [TEXT],

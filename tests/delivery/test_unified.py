@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -181,11 +180,6 @@ def test_a_later_system_turn_is_reported() -> None:
     assert rewritten(agent(BEDROCK, Generation.UNIFIED_V2), [SYSTEM, GO]).plan.notices == ()
 
 
-def test_gemini_gets_the_parameter_where_its_answers_are_read() -> None:
-    profile = replace(agent(GEMINI, Generation.UNIFIED_V2), version=(3, 9, 0))
-    assert sent(profile, [SYSTEM, GO])["parameters"] == {"system_prompt": "Speak French."}
-
-
 @pytest.mark.parametrize(
     ("provider", "input"),
     [
@@ -331,3 +325,20 @@ def received_strictly(provider: str, rewrite: Rewrite, given: list[Any]) -> list
     assert status == 200, answer
     messages: list[Any] = json.loads(received[0])["messages"]
     return messages
+
+
+def test_the_texts_of_a_tools_output_are_sent_as_one() -> None:
+    """The cluster sends Bedrock the first part only."""
+    function = {"name": "look_up", "arguments": '{"k":1}'}
+    call = {"role": "assistant", "content": [], "toolCalls": [{"id": "c1", "type": "function", "function": function}]}
+    many = {"role": "tool", "toolCallId": "c1", "content": [text("RES1"), text("RES2")]}
+    failed_content = [{"json": {"code": 17}}, {"text": "disk full"}]
+    failed = {"toolResult": {"toolUseId": "c1", "status": "error", "content": failed_content}}
+    for result, expected in (
+        (many, "RES1\nRES2"),
+        ({"role": "user", "content": [failed]}, '(the tool failed)\n{"code": 17}\ndisk full'),
+    ):
+        given = [GO, call, result]
+        rewrite = rewritten(agent(BEDROCK, Generation.UNIFIED_V2), given)
+        *_, last = received_strictly(BEDROCK, rewrite, given)
+        assert last["content"] == [{"toolResult": {"toolUseId": "c1", "content": [{"text": expected}]}}]

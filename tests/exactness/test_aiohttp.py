@@ -284,8 +284,8 @@ async def test_error_pages_for_malformed_requests_are_aiohttps(start_gateway: St
         assert answer.values("content-type") == [b"text/plain; charset=utf-8"]
         assert answer.values("x-request-id") == []
         # What aiohttp accepts and the gateway's own rules refuse is refused as on the built-in server.
-        other_host = get(b"http://other.example/", b"Connection: close")
-        [answer] = await answers_in((await converse(gateway.data_port, other_host, whole))[0])
+        with_user = get(b"http://me@other.example/", b"Connection: close")
+        [answer] = await answers_in((await converse(gateway.data_port, with_user, whole))[0])
         assert answer.line == b"HTTP/1.1 400 Bad Request"
         assert json.loads(answer.body)["error"]["type"] == "ValidationException"
     assert upstream.requests == []

@@ -97,8 +97,9 @@ class Conversation(RuleBasedStateMachine):
             self._ask_v2(body)
             return
         before = self._readable()
+        has_unanswered = any(not turn.response for turn in self.core.memory.earlier(self.memory_id, None))
         sent = self.deployment.send(self.name, body)
-        verdict = self.oracle.judge(self.name, {}, before, sent)
+        verdict = self.oracle.judge(self.name, {}, before, sent, has_unanswered)
         event(verdict.outcome.value)
         self._check(verdict, sent)
 
