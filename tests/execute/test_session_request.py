@@ -161,7 +161,7 @@ def test_a_cluster_that_reads_the_input_gets_a_text_that_marks_a_failed_tool() -
     sent = composed({"input": "And?"}, before, V2)
     assert [(notice.code, notice.place) for notice in sent.notices] == [("TOOL_ERROR_MARKED", "memory[9]")]
     (written,) = [message for message in json.loads(sent.body)["input"] if message["role"] == "tool"]
-    assert [part["text"] for part in written["content"]] == ["(the tool failed)", "boom"]
+    assert [part["text"] for part in written["content"]] == ["(the tool failed)\nboom"]
 
 
 @pytest.mark.parametrize("block", [image(), {"cachePoint": {"type": "default"}}], ids=["image", "cache point"])
