@@ -172,7 +172,7 @@ def _read(body: bytes, budget: Budget, place: Place, roles: Mapping[str, str]) -
         InvalidInput: the session holds what the gateway can't read.
     """
     try:
-        return read_execute(body, budget, roles)
+        return read_execute(body, budget, roles, is_stored=True)
     except InvalidInput as error:
         problems = [replace(problem, place=place(problem.place)) for problem in error.problems]
         reason = InvalidInput.of(problems).reason if problems else error.reason

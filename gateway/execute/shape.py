@@ -17,6 +17,7 @@ from gateway.errors import GatewayError
 from gateway.unified.base64text import is_valid
 from gateway.unified.budget import SMALL_BODY, SMALL_TEXT, Budget, count_separators, has_few
 from gateway.unified.jsonstrings import Unreadable
+from gateway.unified.magic import other_formats
 from gateway.unified.payloads import ExtractedBody, Payload, extract
 
 MOST_PARTS = 32
@@ -191,7 +192,7 @@ class _Reader:
             return self.text(block.text)
         source = block.source
         data: Payload = self._blobs.get(source.data) or source.data.encode()
-        if not data or not is_valid(data):
+        if not data or not is_valid(data) or other_formats("image", source.format, data):
             raise _NoShape
         self.quotes += _IMAGE_QUOTES
         self.images.append(data)

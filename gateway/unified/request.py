@@ -14,6 +14,7 @@ from gateway.unified.decode import read_input
 from gateway.unified.formats import is_text
 from gateway.unified.jsontext import check, parse
 from gateway.unified.lenient import may_have_input
+from gateway.unified.magic import check_formats
 from gateway.unified.model import AgentInput
 from gateway.unified.payloads import ExtractedBody, extract
 from gateway.unified.roles import NO_ROLES
@@ -62,8 +63,13 @@ class ExecuteRequest:
         return "question" in self.parameters
 
 
-def read_execute(body: bytes, budget: Budget | None = None, roles: Mapping[str, str] = NO_ROLES) -> ExecuteRequest:
+def read_execute(
+    body: bytes, budget: Budget | None = None, roles: Mapping[str, str] = NO_ROLES, is_stored: bool = False
+) -> ExecuteRequest:
     """Read the request in `body`. budget: the default one if it is None. roles: the operator's table (`agents.roles`).
+
+    is_stored: the body holds messages of a session, whose media are as they were accepted: bytes of another format than
+    the one named are no problem then.
 
     A legacy body is parsed but not validated, as it is forwarded unchanged. That includes a body that is not strict
     JSON if the cluster can't find an `input` in it.
@@ -86,14 +92,18 @@ def read_execute(body: bytes, budget: Budget | None = None, roles: Mapping[str, 
     problems = Problems(budget.problems)
     check(members, problems, budget.depth)
     problems.check()
-    return _unified(members, extracted, roles)
+    return _unified(members, extracted, roles, is_stored)
 
 
-def _unified(members: dict[str, Any], extracted: ExtractedBody, roles: Mapping[str, str]) -> ExecuteRequest:
+def _unified(
+    members: dict[str, Any], extracted: ExtractedBody, roles: Mapping[str, str], is_stored: bool
+) -> ExecuteRequest:
     reading = Reading(extracted, roles)
     agent_input = read_input(reading, members["input"])
     parameters = _parameters(reading, members)
     other = _other(reading, members)
+    if not is_stored:
+        check_formats(agent_input.media, reading.problems)
     reading.problems.check()
     return ExecuteRequest(RequestKind.UNIFIED, agent_input, extracted, parameters, other, reading.placeholders)
 

@@ -97,6 +97,16 @@ def test_a_stored_text_is_not_taken_for_a_payload() -> None:
     assert token not in sent.request.extracted.blobs
 
 
+def test_a_stored_image_goes_on_as_it_was_accepted_and_a_new_one_is_checked() -> None:
+    jpeg = {"image": {"format": "png", "source": {"bytes": "/9j/4AAQSkZJRgABAQAAAQABAAD/2Q=="}}}
+    request = composed({"input": "and now?"}, earlier(Message("user", (jpeg,)), Message("assistant", ({"text": "a"},))))
+    assert request.request.input is not None
+    (image,) = request.request.input.media
+    assert image.format == "png"
+    with pytest.raises(InvalidInput, match="not the format"):
+        composed({"input": [jpeg]})
+
+
 def test_steps_of_answers_can_be_left_out_but_not_those_of_clients() -> None:
     own = [user("a", metadata=SENT), assistant(tool_use("1"), metadata=SENT), user(tool_result("1"), metadata=SENT)]
     steps = [assistant("So.", tool_use("2")), user(tool_result("2")), assistant("Done.")]

@@ -10,6 +10,7 @@ from typing import Any
 from gateway.memory.model import PREFIX, Block, Message, Metadata, Owner, SessionKey, StoredMessage, Turn, Usage
 
 PNG = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(256))).decode()
+OTHER = b64encode(bytes(range(256))).decode()  # of no known format
 _NUMBERS = count(1)
 
 
@@ -77,9 +78,9 @@ MESSAGES: dict[str, Message] = {
     "image only": user(image()),
     "image only, of the assistant": assistant(image()),
     "image by URL": user({"image": {"format": "png", "source": {"url": "https://example.org/a.png?b=c&d"}}}),
-    "document": user({"document": {"format": "pdf", "name": "Report", "source": {"bytes": PNG}}}, "Sum it up."),
-    "video": user({"video": {"format": "mp4", "source": {"bytes": PNG}}}),
-    "audio": user({"audio": {"format": "wav", "source": {"bytes": PNG}}}),
+    "document": user({"document": {"format": "pdf", "name": "Report", "source": {"bytes": OTHER}}}, "Sum it up."),
+    "video": user({"video": {"format": "mp4", "source": {"bytes": OTHER}}}),
+    "audio": user({"audio": {"format": "wav", "source": {"bytes": OTHER}}}),
     "text between media": user("first", image(), "second", image(PNG[:-4]), "third"),
     "tool use": assistant("I look it up.", tool_use("call-1", query="cats", most=3, exact=True, near=None, x=0.5)),
     "tool use without text": assistant(tool_use("call-1"), tool_use("call-2", nested={"a": [1, {"b": []}]})),

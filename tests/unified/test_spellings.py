@@ -21,7 +21,7 @@ from gateway.unified.model import (
 )
 from gateway.unified.request import read_execute
 
-PIXEL = "iVBORw0KGgo="
+DATA = "AAECAwQFBgc="  # of no known format
 
 
 def read(value: Any, ascii_only: bool = True) -> AgentInput:
@@ -30,7 +30,7 @@ def read(value: Any, ascii_only: bool = True) -> AgentInput:
     return agent_input
 
 
-INLINE = Base64(PIXEL.encode(), "")
+INLINE = Base64(DATA.encode(), "")
 
 
 def image(fmt: str, source: Any, kind: Any = "image", name: str | None = None, at: str = "input[0]") -> Media:
@@ -45,18 +45,18 @@ NAMED_S3 = {"uri": "s3://bucket/a.png", "bucketOwner": "123456789012"}
 # The `source` of the expected model.
 MEDIA: dict[str, tuple[dict[str, Any], str, str, Any, str | None]] = {
     "seeds, source": (
-        {"type": "image", "source": {"type": "base64", "format": "png", "data": PIXEL}}, "image", "png", INLINE, None),
+        {"type": "image", "source": {"type": "base64", "format": "png", "data": DATA}}, "image", "png", INLINE, None),
     "seeds, source url": (
         {"type": "image", "source": {"type": "url", "format": "png", "data": HTTPS.url}}, "image", "png", HTTPS, None),
     "seeds, image": (
-        {"type": "image", "image": {"type": "base64", "format": "png", "data": PIXEL}}, "image", "png", INLINE, None),
+        {"type": "image", "image": {"type": "base64", "format": "png", "data": DATA}}, "image", "png", INLINE, None),
     "seeds, video": (
-        {"type": "video", "video": {"type": "base64", "format": "mp4", "data": PIXEL}}, "video", "mp4", INLINE, None),
+        {"type": "video", "video": {"type": "base64", "format": "mp4", "data": DATA}}, "video", "mp4", INLINE, None),
     "seeds, document": (
-        {"type": "document", "document": {"type": "base64", "format": "pdf", "data": PIXEL}},
+        {"type": "document", "document": {"type": "base64", "format": "pdf", "data": DATA}},
         "document", "pdf", INLINE, None),
     "audio": (
-        {"type": "audio", "source": {"type": "base64", "format": "wav", "data": PIXEL}}, "audio", "wav", INLINE, None),
+        {"type": "audio", "source": {"type": "base64", "format": "wav", "data": DATA}}, "audio", "wav", INLINE, None),
     "seeds, no type": ({"image": {"type": "url", "format": "png", "data": HTTPS.url}}, "image", "png", HTTPS, None),
     "source type s3": (
         {"type": "image", "source": {"type": "s3", "format": "png", "data": S3.url}}, "image", "png", S3, None),
@@ -66,75 +66,75 @@ MEDIA: dict[str, tuple[dict[str, Any], str, str, Any, str | None]] = {
     "gs url": (
         {"type": "image", "source": {"type": "url", "format": "png", "data": "gs://b/a"}},
         "image", "png", Url("gs://b/a"), None),
-    "converse bytes": ({"image": {"format": "png", "source": {"bytes": PIXEL}}}, "image", "png", INLINE, None),
+    "converse bytes": ({"image": {"format": "png", "source": {"bytes": DATA}}}, "image", "png", INLINE, None),
     "converse bytes with a type": (
-        {"type": "image", "image": {"format": "png", "source": {"bytes": PIXEL}}}, "image", "png", INLINE, None),
+        {"type": "image", "image": {"format": "png", "source": {"bytes": DATA}}}, "image", "png", INLINE, None),
     "strands encoded bytes": (
-        {"image": {"format": "png", "source": {"bytes": {"__bytes_encoded__": True, "data": PIXEL}}}},
+        {"image": {"format": "png", "source": {"bytes": {"__bytes_encoded__": True, "data": DATA}}}},
         "image", "png", INLINE, None),
     "converse s3Location": (
         {"image": {"format": "png", "source": {"s3Location": NAMED_S3}}}, "image", "png", OWNED, None),
     "strands location": (
         {"image": {"format": "png", "source": {"location": {"type": "s3", "uri": S3.url}}}}, "image", "png", S3, None),
     "document name": (
-        {"document": {"format": "pdf", "name": "a b.pdf", "source": {"bytes": PIXEL}}},
+        {"document": {"format": "pdf", "name": "a b.pdf", "source": {"bytes": DATA}}},
         "document", "pdf", INLINE, "a b.pdf"),
     "document name, typed": (
-        {"type": "document", "name": "a", "source": {"type": "base64", "format": "pdf", "data": PIXEL}},
+        {"type": "document", "name": "a", "source": {"type": "base64", "format": "pdf", "data": DATA}},
         "document", "pdf", INLINE, "a"),
     "anthropic base64": (
-        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}},
         "image", "png", INLINE, None),
     "anthropic url": (
         {"type": "image", "source": {"type": "url", "url": "https://h/a.JPG?x=1"}},
         "image", "jpeg", Url("https://h/a.JPG?x=1"), None),
     "anthropic document": (
         {"type": "document", "title": "T",
-         "source": {"type": "base64", "media_type": "application/pdf", "data": PIXEL}},
+         "source": {"type": "base64", "media_type": "application/pdf", "data": DATA}},
         "document", "pdf", INLINE, "T"),
     "openai image_url, data": (
-        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}", "detail": "auto"}},
         "image", "png", INLINE, None),
     "openai image_url, data after white space": (
-        {"type": "image_url", "image_url": f"\n data:image/png;base64,{PIXEL}"}, "image", "png", INLINE, None),
+        {"type": "image_url", "image_url": f"\n data:image/png;base64,{DATA}"}, "image", "png", INLINE, None),
     "openai image_url, https": (
         {"type": "image_url", "image_url": {"url": HTTPS.url}}, "image", "png", HTTPS, None),
     "openai image_url, string": ({"type": "image_url", "image_url": HTTPS.url}, "image", "png", HTTPS, None),
     "openai input_audio": (
-        {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "mp3"}}, "audio", "mp3", INLINE, None),
+        {"type": "input_audio", "input_audio": {"data": DATA, "format": "mp3"}}, "audio", "mp3", INLINE, None),
     "openai file": (
-        {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{PIXEL}", "filename": "a.pdf"}},
+        {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{DATA}", "filename": "a.pdf"}},
         "document", "pdf", INLINE, "a.pdf"),
     "openai file, format from its name": (
-        {"type": "file", "file": {"file_data": PIXEL, "filename": "notes.md"}}, "document", "md", INLINE, "notes.md"),
+        {"type": "file", "file": {"file_data": DATA, "filename": "notes.md"}}, "document", "md", INLINE, "notes.md"),
     "format jpg": (
-        {"type": "image", "source": {"type": "base64", "format": "JPG", "data": PIXEL}}, "image", "jpeg", INLINE, None),
+        {"type": "image", "source": {"type": "base64", "format": "JPG", "data": DATA}}, "image", "jpeg", INLINE, None),
     "format markdown": (
-        {"type": "document", "source": {"type": "base64", "format": "markdown", "data": PIXEL}},
+        {"type": "document", "source": {"type": "base64", "format": "markdown", "data": DATA}},
         "document", "md", INLINE, None),
     "format htm": (
-        {"type": "document", "source": {"type": "base64", "format": "htm", "data": PIXEL}},
+        {"type": "document", "source": {"type": "base64", "format": "htm", "data": DATA}},
         "document", "html", INLINE, None),
     "format 3gp": (
-        {"type": "video", "source": {"type": "base64", "format": "3gp", "data": PIXEL}},
+        {"type": "video", "source": {"type": "base64", "format": "3gp", "data": DATA}},
         "video", "three_gp", INLINE, None),
     "format as MIME type": (
-        {"type": "document", "source": {"type": "base64", "format": "text/plain; charset=utf-8", "data": PIXEL}},
+        {"type": "document", "source": {"type": "base64", "format": "text/plain; charset=utf-8", "data": DATA}},
         "document", "txt", INLINE, None),
     "data: prefix": (
-        {"type": "image", "source": {"type": "base64", "data": f"data:image/png;base64,{PIXEL}"}},
+        {"type": "image", "source": {"type": "base64", "data": f"data:image/png;base64,{DATA}"}},
         "image", "png", INLINE, None),
     "data: prefix and format": (
-        {"type": "image", "source": {"type": "base64", "format": "jpg", "data": f"DATA:image/jpeg;BASE64,{PIXEL}"}},
+        {"type": "image", "source": {"type": "base64", "format": "jpg", "data": f"DATA:image/jpeg;BASE64,{DATA}"}},
         "image", "jpeg", INLINE, None),
     "data: prefix without a MIME type": (
-        {"type": "image", "source": {"type": "base64", "format": "png", "data": f"data:;base64,{PIXEL}"}},
+        {"type": "image", "source": {"type": "base64", "format": "png", "data": f"data:;base64,{DATA}"}},
         "image", "png", INLINE, None),
     "whitespace": (
-        {"type": "image", "source": {"type": "base64", "format": "png", "data": " iVBO\r\nRw0K\tGgo=\n"}},
+        {"type": "image", "source": {"type": "base64", "format": "png", "data": " AAEC\r\nAwQF\tBgc=\n"}},
         "image", "png", INLINE, None),
     "null members": (
-        {"type": "image", "text": None, "source": {"type": "base64", "format": "png", "data": PIXEL, "url": None}},
+        {"type": "image", "text": None, "source": {"type": "base64", "format": "png", "data": DATA, "url": None}},
         "image", "png", INLINE, None),
 }  # fmt: skip
 
@@ -299,7 +299,7 @@ def test_long_data_is_a_view_and_short_data_a_copy() -> None:
     long = "AAAA" * 1000
     value = [
         {"type": "image", "source": {"type": "base64", "format": "png", "data": long}},
-        {"type": "image", "source": {"type": "base64", "format": "png", "data": PIXEL}},
+        {"type": "image", "source": {"type": "base64", "format": "png", "data": DATA}},
         {"type": "image", "source": {"type": "base64", "data": f"data:image/png;base64,{long}"}},
     ]
     request = read_execute(json.dumps({"input": value}).encode())
@@ -308,7 +308,7 @@ def test_long_data_is_a_view_and_short_data_a_copy() -> None:
     sources = [block.source for block in request.input.messages[0].content if isinstance(block, Media)]
     assert sources == [
         Base64(long.encode(), f"{prefix}0x"),
-        Base64(PIXEL.encode(), f"{prefix}2x"),
+        Base64(DATA.encode(), f"{prefix}2x"),
         Base64(long.encode(), f"{prefix}1x"),
     ]
     assert [type(source.data) for source in sources if isinstance(source, Base64)] == [memoryview, bytes, memoryview]
