@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.delivery.call_model import CallModel
-from gateway.delivery.escaping import is_plain, raw_text, split_placeholders
+from gateway.delivery.escaping import raw_text, split_placeholders
 from gateway.delivery.target import Question
 from gateway.mlcommons.template import PREFIX, UNFILLED
 
@@ -19,7 +19,7 @@ SKIP = "skip_validating_missing_parameters"
 
 def question_placements(call: CallModel, text: str, question: Question) -> Iterator[Parameters]:
     """Yield parameters that put `text` where the agent's prompt has the question."""
-    if text == question.stored and is_plain(text):
+    if text == question.stored:
         yield {"question": text}
     if call.prompt_parameter is not None:
         yield {**in_prompt(call, reference_to(call, "gw_t", text, escape_prefix(call))), "question": question.stored}
