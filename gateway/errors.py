@@ -36,6 +36,8 @@
     ├── MemoryUnavailable            503     MemoryUnavailable
     │     the store of sessions can't be used
     ├── UpstreamUnavailable          502     UpstreamUnavailable
+    │   └── AnswerTooLarge           502     UpstreamUnavailable
+    │         the answer to a request of the gateway's own is longer than the gateway reads
     └── UpstreamTimeout              504     UpstreamTimeout
 
 `GatewayError.body` is the JSON; `gateway.proxy.error_responses` makes a response of it.
@@ -277,6 +279,12 @@ class UpstreamUnavailable(GatewayError):
 
     status = 502
     type = "UpstreamUnavailable"
+
+
+class AnswerTooLarge(UpstreamUnavailable):
+    """The cluster's answer to a request of the gateway's own is longer, or has more values, than the gateway reads."""
+
+    help = "Raise the gateway's settings limits.text and limits.values if this answer is meant to be so long."
 
 
 class UpstreamTimeout(GatewayError):

@@ -244,12 +244,15 @@ class ClusterReader(Protocol):
         headers: HeaderPairs,
         body: Sequence[bytes | memoryview] = (),
         seconds: float | None = None,
+        most: int | None = None,
     ) -> UpstreamResponse:
         """Send one request and return the whole response. target: raw path and query.
 
-        seconds: timeout of the whole exchange, 0 for none; None: `upstream.timeouts.lookup`.
+        seconds: timeout of the whole exchange, 0 for none; None: `upstream.timeouts.lookup`. most: bytes of the
+        response's body; None: `limits.text`.
 
         Raises:
+            AnswerTooLarge: the response's body is longer than `most`.
             UpstreamUnavailable, UpstreamTimeout: no response, or an incomplete one.
         """
 
@@ -257,5 +260,6 @@ class ClusterReader(Protocol):
         """Return status and document of a GET; the document is None if the response is not a JSON object.
 
         Raises:
+            AnswerTooLarge: the response is longer than `limits.text`, or has more values than `limits.values`.
             UpstreamUnavailable, UpstreamTimeout: as `exchange`.
         """

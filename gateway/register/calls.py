@@ -11,7 +11,10 @@ from typing import Any, TypeVar
 
 from gateway.config.schema import Secret
 from gateway.errors import UpstreamTimeout, UpstreamUnavailable
+from gateway.offload import run_here_if
 from gateway.ports import ClusterReader
+from gateway.unified.budget import SMALL_TEXT
+from gateway.unified.jsontext import count_values
 
 LOST = (UpstreamUnavailable, UpstreamTimeout)
 """Raised by a call without a response. The cluster may have carried it out."""
@@ -21,6 +24,9 @@ _SHORT = 4
 """A secret with fewer characters is hidden only if it is a word by itself, so that texts remain readable."""
 _PAUSES = (0.02, 1.0)
 """Seconds between two attempts: the first pause, and the longest."""
+
+_MOST_VALUES = 1_000_000
+"""Values in the JSON of a response that is read."""
 
 T = TypeVar("T")
 
@@ -75,9 +81,17 @@ class Calls:
         self.mask = SecretMasker(secrets)
 
     async def __call__(
-        self, method: str, target: str, body: Any = None, seconds: float | None = None, accept: Mapping[str, str] = {}
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        seconds: float | None = None,
+        accept: Mapping[str, str] = {},
+        most: int | None = None,
     ) -> Reply:
         """Send one call and return its response, whatever its status. body: JSON data, or its text in pieces.
+
+        most: see `ClusterReader.exchange`.
 
         Raises:
             UpstreamUnavailable, UpstreamTimeout: there was no complete response (`LOST`).
@@ -85,12 +99,8 @@ class Calls:
         pieces = [json.dumps(body).encode()] if isinstance(body, Mapping) else body or ()
         seconds = self._seconds if seconds is None else seconds
         headers = {**self._headers, **accept}
-        response = await self._cluster.exchange(method, target, headers, pieces, seconds)
-        try:
-            document = json.loads(response.body)
-        except (ValueError, RecursionError):
-            document = None
-        found = document if isinstance(document, dict) else None
+        response = await self._cluster.exchange(method, target, headers, pieces, seconds, most)
+        found = await run_here_if(len(response.body) <= SMALL_TEXT, _read_object, response.body)
         if response.status < 300 and found is None:
             raise UpstreamUnavailable(
                 f"The cluster's answer to {method} {target.partition('?')[0]} is not a JSON object."
@@ -115,6 +125,16 @@ class Calls:
                 return found
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)
+
+
+def _read_object(body: bytes) -> dict[str, Any] | None:
+    if count_values(body, _MOST_VALUES) > _MOST_VALUES:
+        return None
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _reason(document: Mapping[str, Any] | None, status: int) -> str:

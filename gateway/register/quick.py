@@ -30,6 +30,8 @@ from gateway.unified.payloads import extract, insert
 QUICK_PARAMETER = "mlc_gateway_quick"
 """Marks the agent of a quick run, so that one that was left behind can be recognised."""
 
+_LONGEST_ANSWER = 16 * 1024 * 1024
+"""Bytes of the run's answer, which is held whole like any answer that is changed."""
 _RUN = ("input", "parameters")
 """Members of the body for the run; all others are for the agent."""
 
@@ -155,5 +157,5 @@ class QuickRun:
 
     async def _send(self, target: str, forward: Forward, body: bytes) -> Answer:
         pieces: Any = forward.body if forward.body is not None else [body]
-        reply = await self._calls("POST", target, pieces, seconds=self._seconds)
+        reply = await self._calls("POST", target, pieces, seconds=self._seconds, most=_LONGEST_ANSWER)
         return Answer(reply.status, {}, reply.body)

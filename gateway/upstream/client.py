@@ -18,14 +18,17 @@ from multidict import CIMultiDict
 
 from gateway.config.schema import Limits
 from gateway.config.schema import Upstream as UpstreamSettings
-from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
+from gateway.errors import AnswerTooLarge, GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.http1.fields import split_field
 from gateway.http1.response_heads import ResponseReader
 from gateway.http1.rules import HeadLimits
 from gateway.observe.connect_errors import describe_connect_error
 from gateway.observe.logs import Logger
 from gateway.observe.nodes import NodeState
+from gateway.offload import run_here_if
 from gateway.ports import HeaderPairs, UpstreamResponse
+from gateway.unified.budget import SMALL_TEXT
+from gateway.unified.jsontext import count_values
 from gateway.upstream.auth.authenticator import Authenticator, authenticator
 from gateway.upstream.connection import Connection
 from gateway.upstream.deadlines import DeadlineTimer
@@ -55,6 +58,7 @@ class Upstream:
 
     def __init__(self, settings: UpstreamSettings, limits: Limits, log: Logger | None = None) -> None:
         self._settings = settings
+        self._limits = limits
         self._heads = ResponseReader(head_limits(limits))
         self._log: Logger = log or structlog.get_logger()
         self._connections: set[Connection] = set()
@@ -255,7 +259,13 @@ class Upstream:
         return encode_fields(await auth.sign(outbound.method, outbound.target, fields, body))
 
     async def exchange(
-        self, method: str, target: str, headers: HeaderPairs, body: Buffers = (), seconds: float | None = None
+        self,
+        method: str,
+        target: str,
+        headers: HeaderPairs,
+        body: Buffers = (),
+        seconds: float | None = None,
+        most: int | None = None,
     ) -> UpstreamResponse:
         """Send one short request of the gateway's own; see `gateway.ports.ClusterReader`."""
         pairs = headers.items() if isinstance(headers, Mapping) else headers
@@ -264,7 +274,9 @@ class Upstream:
         if body or method not in ("GET", "HEAD", "OPTIONS"):
             raw.append((b"Content-Length", str(sum(map(len, body))).encode()))
         timeouts = self.timeouts if seconds is None else ResponseTimeouts(0, 0)
-        request = WholeResponse(method.encode("ascii"), target.encode("utf-8", "surrogateescape"), raw, body, timeouts)
+        raw_target = target.encode("utf-8", "surrogateescape")
+        most = self._limits.text if most is None else most
+        request = WholeResponse(method.encode("ascii"), raw_target, raw, body, timeouts, most)
         seconds = self._settings.timeouts.lookup if seconds is None else seconds
         try:
             async with asyncio.timeout(seconds or None):
@@ -281,11 +293,20 @@ class Upstream:
     async def get_json(self, path: str, headers: HeaderPairs) -> tuple[int, dict[str, Any] | None]:
         """Return the status and the JSON object of a GET; see `gateway.ports.ClusterReader`."""
         response = await self.exchange("GET", path, headers)
-        try:
-            document = msgspec.json.decode(response.body)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            document = None
-        return response.status, document if isinstance(document, dict) else None
+        text, most = response.body, self._limits.values
+        is_small = len(text) <= SMALL_TEXT
+        if await run_here_if(is_small, count_values, text, most) > most:
+            what = path.partition("?")[0]
+            raise AnswerTooLarge(f"The cluster's answer for {what} has more than {most} values.")
+        return response.status, await run_here_if(is_small, _read_object, text)
+
+
+def _read_object(text: bytes) -> dict[str, Any] | None:
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    return document if isinstance(document, dict) else None
 
 
 _SEE_LOG = "The gateway's log has the reason. Check upstream.url, and that the cluster runs."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from gateway.errors import GatewayError
+from gateway.errors import AnswerTooLarge, GatewayError
 from gateway.http1.fields import RawHeader
 from gateway.http1.response_heads import ResponseHead
 from gateway.upstream.nodes import may_retry
@@ -18,12 +18,21 @@ def encode_fields(fields: list[RawHeader]) -> bytes:
 
 
 class WholeResponse:
-    """Owns one request and collects its response. response: the head, and the data of the body."""
+    """Owns one request and collects its response. response: the head, and the data of the body.
 
-    __slots__ = ("_body", "_fields", "_head", "_pieces", "outbound", "response")
+    most: bytes of the body, decoded. A longer one is not collected: `response` raises AnswerTooLarge.
+    """
+
+    __slots__ = ("_body", "_fields", "_head", "_left", "_most", "_pieces", "outbound", "response")
 
     def __init__(
-        self, method: bytes, target: bytes, fields: list[RawHeader], body: Buffers, timeouts: ResponseTimeouts
+        self,
+        method: bytes,
+        target: bytes,
+        fields: list[RawHeader],
+        body: Buffers,
+        timeouts: ResponseTimeouts,
+        most: int,
     ) -> None:
         self.outbound = OutboundRequest(self, method, target, timeouts)
         self.outbound.decode = True
@@ -32,6 +41,7 @@ class WholeResponse:
         self._body = body
         self._head: ResponseHead
         self._pieces: list[bytes] = []
+        self._most = self._left = most
 
     def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
         """See `RequestOwner`."""
@@ -54,8 +64,18 @@ class WholeResponse:
 
     def on_body(self, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`."""
+        if self.response.done():
+            return
+        self._left -= len(piece)
+        if self._left < 0:
+            self._pieces.clear()
+            path = self.outbound.target.partition(b"?")[0].decode("utf-8", "replace")
+            self.response.set_exception(
+                AnswerTooLarge(f"The cluster's answer for {path} is longer than {self._most} bytes.")
+            )
+            return
         self._pieces.append(piece)
-        if complete and not self.response.done():
+        if complete:
             self.response.set_result((self._head, b"".join(self._pieces)))
 
     def on_end(self) -> bool:

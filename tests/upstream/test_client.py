@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 
 import pytest
 from multidict import CIMultiDict
 
-from gateway.errors import UpstreamTimeout, UpstreamUnavailable
+from gateway.errors import AnswerTooLarge, UpstreamTimeout, UpstreamUnavailable
 from gateway.upstream.client import Upstream
 from tests.conftest import StartGateway, settings_for
 from tests.proxy.use_case import UseCase
@@ -244,3 +245,48 @@ async def test_exchange_that_breaks_off_is_told(cluster: tuple[Upstream, Recordi
     recording.script = _after_head(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
     with pytest.raises(UpstreamUnavailable):
         await upstream.exchange("GET", "/x", {})
+
+
+async def _endless(_: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await read_message(reader)
+    writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    with contextlib.suppress(ConnectionError):
+        while not writer.is_closing():
+            writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+            await writer.drain()
+
+
+LONG = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [_endless, _after_head(LONG % (10_000_000, b" " * 10_000_000), wait=True)],
+    ids=["endless", "long"],
+)
+async def test_an_answer_is_read_up_to_a_limit(script: Script, cluster: tuple[Upstream, RecordingUpstream]) -> None:
+    upstream, recording = cluster
+    recording.script = script
+    with pytest.raises(AnswerTooLarge, match=r"/x is longer than 1000 bytes") as error:
+        await upstream.exchange("GET", "/x?y", {}, most=1000)
+    assert "limits.text" in error.value.hint
+    with pytest.raises(AnswerTooLarge, match="longer than 8388608 bytes"):
+        await upstream.get_json("/x", {})
+    recording.script = None
+    recording.answers = [OK]
+    assert (await upstream.exchange("GET", "/x", {})).status == 200
+
+
+@pytest.mark.parametrize(("values", "large"), [(99_999, False), (100_001, True)])
+async def test_a_document_has_so_many_values_at_most(
+    values: int, large: bool, cluster: tuple[Upstream, RecordingUpstream]
+) -> None:
+    upstream, recording = cluster
+    body = b'{"a":[' + b"1," * (values - 2) + b"1]}"
+    recording.answers = [LONG % (len(body), body)]
+    if not large:
+        status, document = await upstream.get_json("/x", {})
+        assert (status, len(document["a"]) if document else 0) == (200, values - 1)
+        return
+    with pytest.raises(AnswerTooLarge, match="/x has more than 100000 values"):
+        await upstream.get_json("/x", {})

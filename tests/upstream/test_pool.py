@@ -210,4 +210,4 @@ async def test_a_pool_that_gives_nobody_a_connection_is_rebuilt() -> None:
 
 
 def _request() -> OutboundRequest:
-    return WholeResponse(b"POST", b"/", [], (), ResponseTimeouts(0, 0)).outbound
+    return WholeResponse(b"POST", b"/", [], (), ResponseTimeouts(0, 0), 1000).outbound
