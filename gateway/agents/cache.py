@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from gateway.errors import GatewayError, release_frames
 from gateway.observe.traffic_metrics import Lookups
 
 K = TypeVar("K", bound=Hashable)
@@ -121,12 +122,15 @@ class SharedCache(Generic[K, V]):
             if self._shared_tasks.get(key) is task:
                 self._store(key, value)
             return value
-        except Exception:
+        except Exception as error:
             self._counts.failed += 1
+            if isinstance(error, GatewayError):
+                release_frames(error)  # which hold the documents that were read
             raise
         finally:
             if self._shared_tasks.get(key) is task:
                 del self._shared_tasks[key]
+            del task  # it refers to an error, whose traceback refers to this frame
 
     def _store(self, key: K, value: V) -> None:
         now = self._clock()

@@ -12,6 +12,7 @@ from typing import Any
 
 from gateway.agents.recognition import with_provider
 from gateway.agents.rules import Rule
+from gateway.agents.size import check_size
 from gateway.errors import Problem, UnresolvedAgent
 from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
 from gateway.mlcommons.generations import generation_of
@@ -40,7 +41,7 @@ def needed(agent_doc: Document) -> tuple[str, ...]:
     """
     ids: list[str] = []
     if not _is_flow(agent_doc):
-        ids.append(_text(_mapping(agent_doc.get("llm")).get("model_id")))
+        ids.append(_id(_mapping(agent_doc.get("llm")).get("model_id")))
     for tool in _items(agent_doc.get("tools")):
         if tool.get("type") in _WITH_MODEL:
             ids += _ids(tool, "model_id")
@@ -66,7 +67,7 @@ def needed_connector(model_doc: Document) -> str | None:
     """Return the id of the connector to read for this model; None if the model embeds its own or names none."""
     if isinstance(model_doc.get("connector"), Mapping):
         return None
-    return _text(model_doc.get("connector_id")) or None
+    return _id(model_doc.get("connector_id")) or None
 
 
 def read_profile(
@@ -95,12 +96,14 @@ def read_profile(
         others: agent id → the document of each agent that a flow's AgentTool runs, if it was read.
 
     Raises:
-        UnresolvedAgent: with a problem for every document that is missing or can't be read.
+        UnresolvedAgent: with a problem for every document that is missing or can't be read; or the agent is too large
+            (`gateway.agents.size`).
     """
     reader = _Reader(f"agents/{agent_id}", models, connectors, others or {})
     profile = reader.agent(agent_id, agent_doc, version, unified_api)
     if reader.problems:
-        raise UnresolvedAgent.of(reader.problems)
+        raise UnresolvedAgent.of(list(dict.fromkeys(reader.problems)))
+    check_size(profile)
     return with_provider(profile, tuple(rules))
 
 
@@ -119,6 +122,9 @@ class _Reader:
         self._place = place
         self._models = models
         self._connectors = connectors
+        # Many tools may name the same model or agent, which is read once.
+        self._read_models: dict[str, Model | None] = {}
+        self._read_agents: dict[str, AgentProfile | None] = {}
 
     def agent(self, agent_id: str, doc: Document, version: tuple[int, ...], unified_api: bool | None) -> AgentProfile:
         type_ = _text(doc.get("type")).lower()
@@ -147,7 +153,7 @@ class _Reader:
 
     def _llm(self, llm: Document) -> Model | None:
         place = f"{self._place}.llm.model_id"
-        model_id = _text(llm.get("model_id"))
+        model_id = _id(llm.get("model_id"))
         if not model_id:
             self._report(place, "the agent names no LLM", "a model id", _kind(llm.get("model_id")))
             return None
@@ -193,11 +199,18 @@ class _Reader:
         What its own AgentTools run is not read: they inherit this tool's `agent_id`, so they would run this flow again.
         """
         ids = _ids(tool, "agent_id")
-        doc = self._others.get(ids[0]) if len(ids) == 1 else None
+        if len(ids) != 1:
+            return None
+        if ids[0] not in self._read_agents:
+            self._read_agents[ids[0]] = self._other_flow(ids[0], version)
+        return self._read_agents[ids[0]]
+
+    def _other_flow(self, agent_id: str, version: tuple[int, ...]) -> AgentProfile | None:
+        doc = self._others.get(agent_id)
         if doc is None or AgentType.of(_text(doc.get("type"))) is not AgentType.FLOW:
             return None
-        reader = _Reader(f"agents/{ids[0]}", self._models, self._connectors, {})
-        profile = reader.agent(ids[0], doc, version, None)
+        reader = _Reader(f"agents/{agent_id}", self._models, self._connectors, {})
+        profile = reader.agent(agent_id, doc, version, None)
         return None if reader.problems else profile
 
     def _tool_model(self, tool: Document, place: str) -> Model | None:
@@ -211,12 +224,15 @@ class _Reader:
         return self._model(ids[0], f"{place}.parameters.model_id")
 
     def _model(self, model_id: str, named_at: str) -> Model | None:
-        try:
-            return read_model(model_id, self._models, self._connectors, named_at)
-        except _Unreadable as unreadable:
-            if unreadable.problem not in self.problems:
+        if model_id not in self._read_models:
+            try:
+                self._read_models[model_id] = read_model(model_id, self._models, self._connectors, named_at)
+            except _Unreadable as unreadable:
                 self.problems.append(unreadable.problem)
-            return None
+                if model_id not in self._models:
+                    return None  # reported for each place that names it
+                self._read_models[model_id] = None
+        return self._read_models[model_id]
 
     def _mapping(self, doc: Document, member: str) -> Document:
         value = doc.get(member)
@@ -248,7 +264,7 @@ def read_model(
     if isinstance(embedded, Mapping):
         connector = _connector("", embedded, f"{place}.connector")
     elif not connector_id:
-        algorithm = _text(doc.get("algorithm")) or "unknown"
+        algorithm = _text(doc.get("algorithm"))[:100] or "unknown"
         raise _Unreadable(place, "the model has no connector, so it is no remote LLM", "REMOTE", algorithm)
     elif connector_id in connectors:
         connector = _connector(connector_id, connectors[connector_id], f"connectors/{connector_id}")
@@ -315,7 +331,7 @@ def _is_flow(agent_doc: Document) -> bool:
 
 def _ids(tool: Document, name: str) -> list[str]:
     """Return the ids that a tool's parameters and its config have as `name`, each once."""
-    ids = (_text(_mapping(tool.get(member)).get(name)) for member in ("parameters", "config"))
+    ids = (_id(_mapping(tool.get(member)).get(name)) for member in ("parameters", "config"))
     return list(dict.fromkeys(filter(None, ids)))
 
 
@@ -338,6 +354,13 @@ def _items(value: Any) -> list[Document]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+_LONGEST_ID = 512  # the cluster's own limit, in bytes
+
+
+def _id(value: Any) -> str:
+    return value if isinstance(value, str) and len(value) <= _LONGEST_ID else ""
 
 
 _KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}

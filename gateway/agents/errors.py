@@ -1,6 +1,7 @@
 """Why an agent could not be read from the cluster: branches of `gateway.errors.UnresolvedAgent`.
 
     UnresolvedAgent            400
+    ├── DocumentTooLarge       400  a document is longer than the gateway reads
     ├── AgentNotFound          404  the cluster has no such agent
     ├── LookupDenied           400  the credentials may not read a document
     └── LookupFailed           400  the cluster refused the lookup for another reason
@@ -33,6 +34,10 @@ class FailedLookup(UnresolvedAgent):
     def __init__(self, reason: str, cluster_status: int, problem: Problem, help: str = "") -> None:
         super().__init__(reason, [problem], help, problem.repeats)
         self.cluster_status = cluster_status
+
+
+class DocumentTooLarge(UnresolvedAgent):
+    """The document of an agent, model, connector or memory is longer, or has more values, than the gateway reads."""
 
 
 class AgentNotFound(FailedLookup):

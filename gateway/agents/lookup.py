@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from gateway.agents.errors import lookup_error
-from gateway.errors import UpstreamTimeout, UpstreamUnavailable
+from gateway.agents.errors import DocumentTooLarge, lookup_error
+from gateway.errors import AnswerTooLarge, Problem, UpstreamTimeout, UpstreamUnavailable
 
 AUTH_HEADERS = frozenset(
     {
@@ -90,9 +90,14 @@ async def get_document(
 
     Raises:
         FailedLookup: the subclass in `gateway.agents.errors` for the cluster's response.
+        DocumentTooLarge: see there.
         gateway.errors.UpstreamUnavailable, gateway.errors.UpstreamTimeout: see `get_json`.
     """
-    status, body = await get_json(lookup, document_path(kind, id_, rest), headers)
+    try:
+        status, body = await get_json(lookup, document_path(kind, id_, rest), headers)
+    except AnswerTooLarge as error:
+        problem = Problem(f"{kind}/{id_}", error.reason, code="DOCUMENT_TOO_LARGE", help=error.help)
+        raise DocumentTooLarge(error.reason, [problem]) from None
     if status == 200 and isinstance(body, dict):
         return body
     raise lookup_error(kind, id_, status, body)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.agents.errors import FailedLookup, LookupFailed
+from gateway.agents.errors import DocumentTooLarge, FailedLookup, LookupFailed
 from gateway.agents.lookup import Credentials, Lookup, get_document
 from gateway.errors import Problem
 
@@ -14,6 +14,9 @@ DEFAULT_LIMIT = 10
 """Messages an agent recalls without a `message_history_limit` (2.19 to 3.8)."""
 
 _PAGE = 1000
+_MOST_PAGES = 1000
+_LONGEST = 16 * 1024 * 1024
+"""Characters of the messages that an agent recalls."""
 
 
 class MemoryReader:
@@ -34,30 +37,47 @@ class MemoryReader:
 
         An agent takes the newest `limit` messages (None: all). The response is "" if the run failed or is unfinished
         (2.19.0 ``05_memory``, ``12_memory_after_failure``). The cluster sends the oldest first and in pages, so all
-        pages are read.
+        pages are read. Pages of long messages are read with fewer messages each.
 
         Raises:
+            DocumentTooLarge: the memory or one of its messages is longer than the gateway reads.
             LookupDenied, LookupFailed: see `gateway.agents.errors`.
             UpstreamUnavailable, UpstreamTimeout: the cluster did not respond.
         """
         if limit is not None and limit <= 0:
             return ()
         headers = self._credentials.of(caller_headers)
-        newest: deque[dict[str, Any]] = deque(maxlen=limit)
-        start: int | None = 0
-        while start is not None:
-            page = await self._page(memory_id, headers, start)
+        newest: deque[tuple[str, str]] = deque()
+        start = 0
+        size, length = _PAGE, 0
+        for _ in range(_MOST_PAGES):
+            try:
+                page = await self._page(memory_id, headers, start, size)
+            except DocumentTooLarge:
+                if size == 1:
+                    raise
+                size //= 10
+                continue
             if page is None:
                 return ()
-            newest += page[0]
-            start = page[1]
-        return tuple((m.get("input") or "", m.get("response") or "") for m in newest)
+            messages, following = page
+            for message in messages:
+                newest.append(message)
+                length += sum(map(len, message))
+                if limit is not None and len(newest) > limit:
+                    length -= sum(map(len, newest.popleft()))
+            if length > _LONGEST:
+                break
+            if following is None:
+                return tuple(newest)
+            start = following
+        raise _too_long(memory_id)
 
     async def _page(
-        self, memory_id: str, headers: Mapping[str, str], start: int
-    ) -> tuple[list[dict[str, Any]], int | None] | None:
+        self, memory_id: str, headers: Mapping[str, str], start: int, size: int
+    ) -> tuple[list[tuple[str, str]], int | None] | None:
         """Read a page of messages; return it with the start of the next one, or None if there is no such memory."""
-        query = f"/messages?max_results={_PAGE}" + (f"&next_token={start}" if start else "")
+        query = f"/messages?max_results={size}" + (f"&next_token={start}" if start else "")
         try:
             body = await get_document(self._lookup, "memory", memory_id, headers, query)
         except FailedLookup as failed:
@@ -70,7 +90,16 @@ class MemoryReader:
                 f"memory/{memory_id}", "the answer holds no list of messages", "messages[]", repeats=memory_id
             )
             raise LookupFailed(f"the messages of memory {memory_id} can't be read", 200, problem)
-        return messages, following if isinstance(following, int) and following > start else None
+        pairs = [(message.get("input") or "", message.get("response") or "") for message in messages]
+        return pairs, following if isinstance(following, int) and following > start else None
+
+
+def _too_long(memory_id: str) -> DocumentTooLarge:
+    reason = f"the memory {memory_id} is longer than the gateway reads"
+    help = "start a new memory"
+    expected = f"at most {_LONGEST} characters in the messages that the agent recalls, and {_MOST_PAGES} pages"
+    problem = Problem(f"memory/{memory_id}", reason, expected, "", "DOCUMENT_TOO_LARGE", help, memory_id)
+    return DocumentTooLarge(reason, [problem], repeats=memory_id)
 
 
 def _is_message(value: Any) -> bool:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 
 from gateway.agents.rules import Rule, rule_for
-from gateway.errors import Problem, UnresolvedAgent
+from gateway.errors import Problem, UndeliverableContent, UnresolvedAgent
+from gateway.mlcommons.expansion import RenderFailure, expand
 from gateway.mlcommons.profile import AgentProfile, Connector
 from gateway.providers.base import ConnectorHints
-
-_PARAMETER = re.compile(r"\$\{parameters\.([^}:]+)(?::-([^}]*))?\}")
 
 
 def with_provider(profile: AgentProfile, rules: tuple[Rule, ...]) -> AgentProfile:
@@ -71,12 +69,12 @@ def provider_of(connector: Connector, otherwise: str = "") -> str:
 
 def connector_hints(connector: Connector) -> ConnectorHints:
     """Return a connector's hints about its provider, with the known parameters of its URL filled in."""
-
-    def value(found: re.Match[str]) -> str:
-        return connector.parameters.get(found[1], found[0] if found[2] is None else found[2])
-
+    try:
+        url = expand(connector.url, connector.parameters)
+    except (RenderFailure, UndeliverableContent):
+        url = connector.url
     return ConnectorHints(
-        url=_PARAMETER.sub(value, connector.url),
+        url=url,
         service_name=connector.parameters.get("service_name", ""),
         request_body=connector.request_body,
     )

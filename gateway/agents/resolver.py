@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, assert_never
 
@@ -14,9 +14,11 @@ from gateway.agents.errors import FailedLookup, LookupFailed, lookup_error
 from gateway.agents.lookup import Credentials, Lookup, get_document, get_json
 from gateway.agents.reader import SETTINGS_PATH, AgentDocuments, Batch, Found, may_have_unified_api, read_agents
 from gateway.agents.rules import Rule
-from gateway.errors import Problem
+from gateway.agents.size import SMALL_WEIGHT, Scale, is_small, weigh
+from gateway.errors import Problem, UnresolvedAgent
 from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.traffic_metrics import Lookups
+from gateway.offload import run_here_if
 
 Kind = Literal["agents", "models", "connectors", "settings"]
 
@@ -41,12 +43,35 @@ class ResolvedAgent:
         self.profile = profile
         self._derived: dict[Callable[[AgentProfile], Any], Any] = {}
 
+    @property
+    def is_small(self) -> bool:
+        """See `gateway.agents.size.is_small`."""
+        return self.derive(is_small)
+
     def derive(self, make: Callable[[AgentProfile], T]) -> T:
         """Return `make(profile)`, called once. The result is cached with `make`, usually a class, as the key."""
         found: T | None = self._derived.get(make)
         if found is None:
             found = self._derived[make] = make(self.profile)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why an agent can't be used as its documents are. The error is made again for each caller, without frames."""
+
+    type: type[UnresolvedAgent]
+    reason: str
+    problems: Sequence[Problem]
+    hint: str
+    repeats: str
+
+    @classmethod
+    def of(cls, error: UnresolvedAgent) -> _Refusal:
+        return cls(type(error), error.reason, error.problems, error.hint, error.repeats)
+
+    def error(self) -> UnresolvedAgent:
+        return self.type(self.reason, self.problems, self.hint, self.repeats)
 
 
 _Key = tuple[str, bytes]
@@ -89,7 +114,7 @@ class Resolver:
         self._service_headers = service_headers
         self._rules = tuple(rules)
         self._credentials = Credentials()
-        self._agents: SharedCache[_Key, ResolvedAgent] = SharedCache(ttl, max_entries, clock, _KEEP, counts)
+        self._agents: SharedCache[_Key, ResolvedAgent | _Refusal] = SharedCache(ttl, max_entries, clock, _KEEP, counts)
         self._clusters: SharedCache[bytes, Cluster] = SharedCache(cluster_ttl, max_entries, clock)
 
     def __len__(self) -> int:
@@ -107,9 +132,12 @@ class Resolver:
         """
         headers = self._credentials.of(caller_headers) if self._service_headers is None else self._service_headers
         fingerprint = self._credentials.fingerprint(headers)
-        return await self._agents.get(
-            (agent_id, fingerprint), lambda previous: self._read(agent_id, headers, fingerprint, previous)
+        found = await self._agents.get(
+            (agent_id, fingerprint), lambda previous: self._read_or_refuse(agent_id, headers, fingerprint, previous)
         )
+        if isinstance(found, _Refusal):
+            raise found.error()
+        return found
 
     async def profile(self, agent_id: str, caller_headers: Mapping[str, str]) -> AgentProfile:
         """Return the agent's profile; raises as `agent`."""
@@ -129,7 +157,8 @@ class Resolver:
 
     def peek(self, agent_id: str, caller: bytes) -> ResolvedAgent | None:
         """Return the agent if it is cached for this `caller`, without reading from the cluster."""
-        return self._agents.peek((agent_id, caller))
+        found = self._agents.peek((agent_id, caller))
+        return found if isinstance(found, ResolvedAgent) else None
 
     def invalidate(self, kind: Kind, id_: str | None = None) -> None:
         """Drop what a write may have changed. Call it after the write's response, whatever that is.
@@ -141,12 +170,12 @@ class Resolver:
         match kind:
             case "agents":
                 self._agents.drop(
-                    lambda key, a: id_ is None or key[0] == id_ or (a is not None and id_ in a.profile.agent_ids)
+                    lambda key, a: id_ in (None, key[0]) or (a is not None and _may_need(a, id_, lambda p: p.agent_ids))
                 )
             case "models":
-                self._agents.drop(lambda _, a: id_ is None or a is None or id_ in {m.id for m in a.profile.models})
+                self._agents.drop(lambda _, a: _may_need(a, id_, lambda p: (model.id for model in p.models)))
             case "connectors":
-                self._agents.drop(lambda _, a: id_ is None or a is None or id_ in a.profile.connector_ids)
+                self._agents.drop(lambda _, a: _may_need(a, id_, lambda p: p.connector_ids))
             case "settings":
                 self._clusters.drop(lambda *_: True)
                 self._agents.drop(lambda *_: True)
@@ -158,33 +187,54 @@ class Resolver:
         await self._agents.close()
         await self._clusters.close()
 
+    async def _read_or_refuse(
+        self, agent_id: str, headers: Mapping[str, str], fingerprint: bytes, previous: ResolvedAgent | _Refusal | None
+    ) -> ResolvedAgent | _Refusal:
+        """Read the agent. What its documents hold is a reason to refuse it that is cached; a failed lookup is not."""
+        try:
+            return await self._read(
+                agent_id, headers, fingerprint, previous if isinstance(previous, ResolvedAgent) else None
+            )
+        except FailedLookup:
+            raise
+        except UnresolvedAgent as error:
+            return _Refusal.of(error)
+
     async def _read(
         self, agent_id: str, headers: Mapping[str, str], fingerprint: bytes, previous: ResolvedAgent | None
     ) -> ResolvedAgent:
         """Read the agent. If nothing has changed, return `previous`, with what was derived from its profile."""
-        documents = await self._documents(agent_id, headers)
+        documents, weight = await self._documents(agent_id, headers)
         cluster = await self._clusters.get(fingerprint, lambda _: self._cluster(headers))
         version, unified_api = cluster.version, cluster.unified_api
         agent, models, connectors = documents.agents[agent_id], documents.models, documents.connectors
         others = documents.others
-        profile = read_profile(agent_id, agent, models, connectors, version, self._rules, unified_api, others)
-        return previous if previous is not None and previous.profile == profile else ResolvedAgent(profile)
 
-    async def _documents(self, agent_id: str, headers: Mapping[str, str]) -> AgentDocuments:
+        def read() -> ResolvedAgent:
+            profile = read_profile(agent_id, agent, models, connectors, version, self._rules, unified_api, others)
+            return previous if previous is not None and previous.profile == profile else ResolvedAgent(profile)
+
+        return await run_here_if(weight <= SMALL_WEIGHT, read)
+
+    async def _documents(self, agent_id: str, headers: Mapping[str, str]) -> tuple[AgentDocuments, int]:
+        """Return the documents, and what they weigh together."""
         reader = read_agents([agent_id], follow=True)
+        scale = Scale(agent_id)
         try:
             batch = next(reader)
             while True:
-                batch = reader.send(await self._found(batch, headers))
+                batch = reader.send(await self._found(batch, headers, scale))
         except StopIteration as end:
             documents: AgentDocuments = end.value
-            return documents
+            return documents, scale.weight
 
-    async def _found(self, batch: Batch, headers: Mapping[str, str]) -> Found:
+    async def _found(self, batch: Batch, headers: Mapping[str, str], scale: Scale) -> Found:
         found: dict[str, Document] = {}
         for id_ in batch.ids:
+            scale.before_document()
             try:
-                found[id_] = await get_document(self._lookup, batch.kind, id_, headers)
+                found[id_] = document = await get_document(self._lookup, batch.kind, id_, headers)
+                await run_here_if(weigh(document, SMALL_WEIGHT) <= SMALL_WEIGHT, scale.add, document)
             except FailedLookup as failed:
                 # A missing model or connector is reported by `read_profile`, with the document that names it.
                 is_left_out = batch.optional and failed.cluster_status in (403, 404)
@@ -217,3 +267,10 @@ class Resolver:
             ),
             "set compatibility.override_main_response_version to false on the cluster",
         )
+
+
+def _may_need(
+    agent: ResolvedAgent | _Refusal | None, id_: str | None, ids: Callable[[AgentProfile], Iterable[str]]
+) -> bool:
+    """Return True if the document `id_` may be one of those that `agent` was made of. None: not known which."""
+    return id_ is None or not isinstance(agent, ResolvedAgent) or id_ in ids(agent.profile)

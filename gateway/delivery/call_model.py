@@ -6,6 +6,7 @@ word's place in the body shows what the variable is for. This works for any temp
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -14,11 +15,11 @@ from gateway.delivery.escaping import as_templates, dump
 from gateway.delivery.own_parts import fillable_parts
 from gateway.delivery.positions import QuestionPosition, SystemSlot
 from gateway.delivery.prompt_parameter import PromptParameter, find_prompt
-from gateway.delivery.slots import PROBE, QUESTION, Slot, SlotKind, find_slots
+from gateway.delivery.slots import MOST_PROBED, PROBE, QUESTION, Slot, SlotKind, find_slots
 from gateway.delivery.trees import Path, locate, value_at
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents import behaviour_of
-from gateway.mlcommons.agents.flow import Flow
+from gateway.mlcommons.agents.flow import Flow, LlmStep
 from gateway.mlcommons.expansion import RenderFailure, expand
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
@@ -84,10 +85,29 @@ class CallModel:
         # A prompt that is substituted more than once needs its late placeholders escaped in the first pass.
         self.escape_prefix = "" if self.is_flow else "$"
         self.writes_turn = profile.generation is Generation.UNIFIED_V1 and not self.behaviour.has_fixed_prompts
-        steps = self.behaviour.llm_steps(profile, params, RuntimeValues()) if isinstance(self.behaviour, Flow) else ()
-        self._later = [step for step in steps if step.tool is not self.tool]
+        self._later = list(self._later_steps(params, RuntimeValues()))
         self.later_llms = [step.tool for step in self._later]
         self.later_models = [tool.model for tool in self.later_llms if tool.model is not None]
+
+    def _later_steps(self, params: Mapping[str, str], env: RuntimeValues) -> Iterator[LlmStep]:
+        """Yield the steps of a flow that call an LLM or a connector, without the first LLM call itself.
+
+        The same tool may run again, in an agent that several AgentTools run.
+        """
+        steps = self.behaviour.llm_steps(self.profile, params, env) if isinstance(self.behaviour, Flow) else iter(())
+        is_after = False
+        for step in steps:
+            if is_after or step.tool is not self.tool:
+                yield step
+            else:
+                is_after = True
+
+    def later_steps(self, params: Mapping[str, str], env: RuntimeValues) -> list[LlmStep | None]:
+        """Return the steps of `later_llms` for other parameters; None where the flow fails before."""
+        steps: list[LlmStep | None] = []
+        with contextlib.suppress(RenderFailure):
+            steps.extend(self._later_steps(params, env))
+        return [*steps, *[None] * (len(self._later) - len(steps))]
 
     def key(self, name: str) -> str:
         """Return the request parameter that sets `name` for the first LLM call only."""
@@ -270,9 +290,8 @@ class CallModel:
         """The quoted variable that ends the system text, so that more text can follow it."""
         if self.behaviour.has_fixed_prompts:
             return None
-        for name in self.names:
-            if name == "question" or (self.prompt_parameter and name == self.prompt_parameter.name):
-                continue
+        prompt = self.prompt_parameter.name if self.prompt_parameter else ""
+        for name in [name for name in self.names if name not in ("question", prompt)][:MOST_PROBED]:
             body = self.probe(self.with_question({self.key(name): PROBE}))
             places = list(locate(body, PROBE))
             if len(places) == 1 and self._is_system(body, places[0]):

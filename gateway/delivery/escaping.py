@@ -20,7 +20,7 @@ import msgspec
 from gateway.delivery.trees import with_leaves
 from gateway.mlcommons.memory_form import show_readable
 from gateway.mlcommons.rendering import is_strict_json
-from gateway.mlcommons.template import PREFIX, UNFILLED, may_be_json
+from gateway.mlcommons.template import PREFIX, SUFFIX, UNFILLED, may_be_json
 
 
 class Template(str):
@@ -101,8 +101,13 @@ def is_inert(text: str, templates: Iterable[str] = ()) -> bool:
     return not holders or (
         "'" not in text
         and json.dumps(text, ensure_ascii=False)[1:-1] == text
-        and all(map(is_strict_json, (_PLACEHOLDER.sub("x", template) for template in holders)))
+        and all(map(is_strict_json, map(_without_placeholders, holders)))
     )
+
+
+def _without_placeholders(template: str) -> str:
+    head, end, rest = template.rpartition(SUFFIX)  # each placeholder in the head has an end: no search is in vain
+    return _PLACEHOLDER.sub("x", head + end) + rest
 
 
 _PLACEHOLDER = re.compile(re.escape(PREFIX) + r"[^}]*\}")

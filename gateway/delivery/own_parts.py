@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import Any
 
 from gateway.delivery.target import text_of
 from gateway.delivery.trees import locate, value_at
-from gateway.mlcommons.template import PREFIX
+from gateway.mlcommons.template import PREFIX, placeholder_names
 from gateway.providers.base import Provider
-
-_REQUIRED = re.compile(re.escape(PREFIX) + r"([^}:]+)\}")
 
 
 def fillable_parts(provider: Provider, value: Any, filled: Collection[str]) -> Any:
@@ -36,4 +33,4 @@ def _is_fillable(provider: Provider, part: Any, filled: Collection[str]) -> bool
 
 def required_names(template: str) -> list[str]:
     """Return the names of the placeholders without a default, in order, each once."""
-    return list(dict.fromkeys(_REQUIRED.findall(template)))
+    return list(dict.fromkeys(placeholder_names(template, with_default=False)))

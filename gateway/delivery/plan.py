@@ -15,7 +15,7 @@ from gateway.delivery.target import Question, written
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents.flow import selected_tools
 from gateway.mlcommons.agents.unread import unread_tools
-from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.expansion import RenderFailure, allow_for, limited_work
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
 from gateway.providers.base import MappingOptions, Provider
@@ -46,10 +46,22 @@ def plan(
         UndeliverableContent: nothing can be proved; the problems name the blocks, the reason and the remedy.
     """
     params = {name: value for name, value in params.items() if name != "question"}
-    if unsafe := _unsafe(profile, params):
-        raise UndeliverableContent.of(unsafe)
     call_models = CallModelCache(profile) if call_models is None else call_models
     search = Search(call_models, provider, params, options, turn_id, remembered)
+    with limited_work() as work:
+        allow_for(params)
+        try:
+            if unsafe := _unsafe(profile, params):
+                raise UndeliverableContent.of(unsafe)
+            return _find(search, agent_input)
+        except UndeliverableContent:
+            work.check()  # a part that was not rendered may count as one that can't be delivered
+            raise
+
+
+def _find(search: Search, agent_input: AgentInput) -> Plan:
+    """Return the first plan of `search` that can be proved. Raises as `plan`."""
+    profile, provider, remembered = search.profile, search.provider, search.remembered
     without_memory = replace(search, remembered=())
     try:
         found = search.first_proved(agent_input) or _with_medium_in_slot(search, agent_input)

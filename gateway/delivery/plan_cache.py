@@ -28,7 +28,7 @@ from gateway.delivery.plan import Plan, Remembered, plan
 from gateway.delivery.proof import Proved
 from gateway.delivery.slots import MARK
 from gateway.delivery.trees import Path, locate, with_value
-from gateway.errors import UndeliverableContent
+from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.template import BLANK
 from gateway.providers.base import MappingOptions, Provider, ProviderRequest
@@ -45,17 +45,20 @@ _FIRST, _LAST = SPECIMEN[0], SPECIMEN[-1]
 _RARE = MARK[0]
 
 _OPENING = ("", "[")
+_FAULTS = frozenset({"AGENT_NOT_CALLABLE", "AGENT_TOO_LARGE", "PROVIDER_UNKNOWN"})
+"""Codes of problems that an agent has with every text: they are cached like a plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SpecimenPlan:
     """The plan for the specimen, None if it can't be reused for another text.
 
-    places: where the specimen is in the provider's messages.
+    places: where the specimen is in the provider's messages. fault: why no text at all can be delivered.
     """
 
     plan: Plan | None
     places: tuple[Path, ...] = ()
+    fault: tuple[Problem, ...] = ()
 
 
 class PlanCache:
@@ -80,7 +83,7 @@ class PlanCache:
         turn_id: str,
         remembered: Remembered = (),
     ) -> Plan:
-        """Return the plan of `plan`, without a new proof if a text of the same kind was proved.
+        """Return the plan of `plan`, without a new proof if a text of the same kind was proved, or can't be.
 
         Raises:
             UndeliverableContent: as `plan`.
@@ -90,6 +93,8 @@ class PlanCache:
             specimen = self._of_specimen(provider, agent_input, params, options)
             if specimen.plan is not None:
                 return _with_text(specimen.plan, specimen.places, text, turn_id)
+            if specimen.fault:
+                raise UndeliverableContent.of(specimen.fault)
         return plan(self.profile, provider, agent_input, params, options, turn_id, remembered, self._call_models)
 
     def _of_specimen(
@@ -101,25 +106,27 @@ class PlanCache:
 
         def prove() -> _SpecimenPlan:
             specimen = replace(message, content=(Text(SPECIMEN, block.at),))
-            return _SpecimenPlan(*self._usable(provider, replace(agent_input, messages=(specimen,)), params, options))
+            return self._of_text(provider, replace(agent_input, messages=(specimen,)), params, options)
 
         return self._specimens.get(key, prove)
 
-    def _usable(
+    def _of_text(
         self, provider: Provider, specimen: AgentInput, params: Mapping[str, str], options: MappingOptions
-    ) -> tuple[Plan | None, tuple[Path, ...]]:
+    ) -> _SpecimenPlan:
+        if any(_TRACE.search(value) or MARK in value for value in params.values()):
+            return _SpecimenPlan(None)  # a text would be put into the caller's own parameters
         try:
-            if any(_TRACE.search(value) or MARK in value for value in params.values()):
-                return None, ()  # a text would be put into the caller's own parameters
             found = plan(self.profile, provider, specimen, params, options, SPECIMEN_TURN, (), self._call_models)
-        except UndeliverableContent:
-            return None, ()  # the text itself is planned, so that the problems are about it
+        except UndeliverableContent as error:
+            # Otherwise the text itself is planned, so that the problems are about it.
+            is_fault = all(problem.code in _FAULTS for problem in error.problems)
+            return _SpecimenPlan(None, fault=error.problems if is_fault else ())
         request = found.request
         places = tuple(locate(request.messages, SPECIMEN)) if request is not None else ()
         rest = [_replaced(value, "", "") for value in found.parameters.values()]
         if request is not None:
             rest.append(repr(_put(request.messages, places, "")))
-        return (None if any(map(_TRACE.search, rest)) else found), places
+        return _SpecimenPlan(None if any(map(_TRACE.search, rest)) else found, places)
 
 
 def is_plain_text(text: str) -> bool:

@@ -15,12 +15,12 @@ from gateway.delivery.escaping import Concat, is_inert
 from gateway.delivery.slots import PROBE, QUESTION
 from gateway.delivery.target import Turn, parts_of
 from gateway.delivery.trees import locate, replace_texts, value_at, with_leaves
-from gateway.mlcommons.agents.flow import Flow, target_values
-from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.agents.flow import Flow, LlmStep, target_values
+from gateway.mlcommons.expansion import RenderFailure, allow_for, spend
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.memory_form import is_storable, show_readable
 from gateway.mlcommons.profile import Tool
-from gateway.mlcommons.rendering import call_values, first_call, parse_payload, tool_call
+from gateway.mlcommons.rendering import call_values, first_call, parse_payload, step_call
 from gateway.mlcommons.runtime_values import HOSTILE, RuntimeValues
 from gateway.mlcommons.tool_types import MODEL_TOOL
 from gateway.providers.base import Provider
@@ -106,13 +106,14 @@ def prove(
             wanted = addition.apply(wanted) if wanted is not None else None
         if wanted is None or not _begins_with_results(call.provider, wanted):
             return None
+        allow_for(candidate.parameters)
         try:
             rendered = first_call(call.profile, request, env)
         except RenderFailure:
             return None
         if _normal(call.provider, rendered, candidate.split) != _normal(call.provider, wanted, candidate.split):
             return None
-        if not all(_has_its_prompt(call, tool, request, env, question) for tool in call.later_llms):
+        if not _later_have_their_prompts(call, request, env, question):
             return None
     is_safe = (
         _tools_have_their_prompt(call, request, question)
@@ -132,29 +133,46 @@ def _begins_with_results(provider: Provider, body: Any) -> bool:
     return True
 
 
-def _has_its_prompt(
-    call: CallModel, tool: Tool, request: Mapping[str, str], env: RuntimeValues, question: Collection[str]
+def _later_have_their_prompts(
+    call: CallModel, request: Mapping[str, str], env: RuntimeValues, question: Collection[str]
 ) -> bool:
-    """Return True if the texts of a flow's other LLM tool, which takes the request's parameters too, are unchanged.
+    """Return True if the texts of a flow's other LLM tools, which take the request's parameters too, are unchanged.
 
     Only the question in them may differ. Of what a connector gets that is no model's, nothing else may differ at all.
     """
+    if not call.later_llms:
+        return True
+    asked = call.with_question({})
     # What the first LLM tool can't do without, other LLM tools need as well, but no connector.
-    first = f"{call.tool.key}." if call.tool and tool.model is not None else ""
-    asking = {name.removeprefix(first): value for name, value in call.with_question({}).items()}
+    first = f"{call.tool.key}." if call.tool else ""
+    by_models = {name.removeprefix(first): value for name, value in asked.items()}
+    of_models = call.later_steps({**call.params, **by_models}, env)
+    of_connectors = call.later_steps({**call.params, **asked}, env)
+    sent = call.later_steps(request, env)
+    return all(
+        _has_its_prompt(tool, of_connector if tool.model is None else of_model, now, question)
+        for tool, of_model, of_connector, now in zip(call.later_llms, of_models, of_connectors, sent, strict=True)
+    )
+
+
+def _has_its_prompt(tool: Tool, own: LlmStep | None, sent: LlmStep | None, question: Collection[str]) -> bool:
     try:
-        before = tool_call(call.profile, {**call.params, **asking}, env, tool)
+        before = step_call(own)
     except RenderFailure:
         return True  # the tool can't be called that way without the gateway either
     try:
-        now = tool_call(call.profile, request, env, tool)
+        now = step_call(sent)
     except RenderFailure:
         return False
     if tool.model is None:
         return _differs_only_by_question(before, now, question)
-    texts = [value_at(now, path) for path in locate(now, "")]
-    own_texts = (value_at(before, path) for path in locate(before, ""))
-    return all(any(own.replace(QUESTION, asked) in text for text in texts for asked in question) for own in own_texts)
+    texts = {value_at(now, path) for path in locate(now, "")}
+    own_texts = {value_at(before, path) for path in locate(before, "")}
+    missing = [
+        asking for text in own_texts if texts.isdisjoint(asking := [text.replace(QUESTION, q) for q in question])
+    ]
+    spend(len(missing) * (12 * len(texts) + sum(map(len, texts)) // 4))
+    return all(any(text in longer for longer in texts for text in asking) for asking in missing)
 
 
 def _differs_only_by_question(before: Any, now: Any, question: Collection[str]) -> bool:

@@ -27,6 +27,9 @@ PROBE = f"{MARK}probe"
 _JSON_PROBE = json.dumps({PROBE: PROBE})
 _HELPER = "gw_probe"
 
+MOST_PROBED = 24
+"""Variables of one template that are probed: each probe renders the whole template, so more would not be linear."""
+
 # A quote, an escaped character, or the start of a placeholder.
 _SIGN = re.compile(r'"|\\.|\$\{parameters\.', re.DOTALL)
 # Bounded, as a long value may be compared at each of many placeholders.
@@ -137,7 +140,8 @@ def find_slots(call: ProbedCall, names: Collection[str], known: Collection[Slot]
     """Return the slots among `names`, the ones that take the whole array first. known: slots that are not probed."""
     bare = BareVariables.of(call.model.connector.request_body, call.base_parameters)
     by_name = {slot.name: slot for slot in known}
-    found = [slot for name in names if (slot := by_name.get(name) or _probed(call, name, bare)) is not None]
+    to_probe = [name for name in names if name in by_name or name in bare.whole or name in bare.before][:MOST_PROBED]
+    found = [slot for name in to_probe if (slot := by_name.get(name) or _probed(call, name, bare)) is not None]
     return sorted(found, key=lambda slot: list(SlotKind).index(slot.takes))
 
 

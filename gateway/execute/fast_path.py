@@ -110,6 +110,8 @@ class FastPath:
         shaped = read_shaped(body, self._budget)
         if shaped is None:
             return None
+        if not agent.is_small:
+            return None  # preparing would delay others
         found = prepared.by_shape.get(shaped.shape, lambda: self._prepare(agent, shaped))
         if found.template is None:
             return None

@@ -15,7 +15,7 @@ from gateway.execute.deliveries import QUESTION, describe_delivery, end_step, no
 from gateway.execute.fast_path import FastPath
 from gateway.execute.media import Inliner
 from gateway.execute.output import Outputs
-from gateway.execute.remembered import read_remembered
+from gateway.execute.remembered import is_short, read_remembered
 from gateway.execute.rendered import Rendering
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
@@ -157,6 +157,7 @@ class Handler:
         """Send the input as it came, with a retry for a cluster that refuses it before it runs the agent."""
         profile = agent.profile
         remembered, notices = await read_remembered(self._memory, profile, request, call.headers)
+        is_small = request.is_small and agent.is_small and is_short(remembered)
 
         def with_guards() -> Forward:
             rewrite = rewrite_native(profile, request, agent_input, call.streaming, new_turn_id(), GUARDS)
@@ -168,7 +169,7 @@ class Handler:
 
         with timed_step(call, "plan"):
             rewrite = await run_here_if(
-                request.is_small, rewrite_native, profile, request, agent_input, call.streaming, new_turn_id()
+                is_small, rewrite_native, profile, request, agent_input, call.streaming, new_turn_id()
             )
             forward = self._forward(request, agent_input, rewrite, profile)
         needs_input = profile.generation is Generation.UNIFIED_V2
@@ -181,18 +182,19 @@ class Handler:
         """Send the input as the agent's own parameters."""
         profile, rewriter = agent.profile, self._rewriter
         remembered, notices = await read_remembered(self._memory, profile, request, call.headers)
+        is_small = request.is_small and agent.is_small and is_short(remembered)
 
         def check(with_media: AgentInput) -> None:
             rewriter.check(agent, request, with_media, remembered)
 
         with timed_step(call, "plan"):
             agent_input, fetched = await self._media.inline(
-                profile.provider, request, agent_input, check, rewriter.describes(profile)
+                profile.provider, request, agent_input, check, is_small, rewriter.describes(profile)
             )
             if fetched:
                 end_step(call, "fetch")
             rewrite = await run_here_if(
-                request.is_small,
+                is_small,
                 rewriter.rewrite,
                 agent,
                 request,
@@ -220,7 +222,7 @@ class Handler:
             rewriter.rewrite_unproved(provider, request, with_media)
 
         with timed_step(call, "plan"):
-            agent_input, fetched = await self._media.inline(provider, request, agent_input, check)
+            agent_input, fetched = await self._media.inline(provider, request, agent_input, check, request.is_small)
             if fetched:
                 end_step(call, "fetch")
             rewrite = await run_here_if(

@@ -36,13 +36,14 @@ class Inliner:
         request: ExecuteRequest,
         agent_input: AgentInput,
         check: Callable[[AgentInput], object],
+        small: bool,
         describes: bool = False,
     ) -> tuple[AgentInput, tuple[Notice, ...]]:
         """Return `agent_input` with the media fetched that `provider` accepts only inline, and a notice for each.
 
         Nothing is fetched for an input that can't be delivered anyway: it is tried with small samples first. check:
-        raises UndeliverableContent for such an input. describes: what can't be delivered is described instead; the
-        input is returned unchanged.
+        raises UndeliverableContent for such an input. small: that takes little time. describes: what can't be delivered
+        is described instead; the input is returned unchanged.
 
         Raises:
             UndeliverableContent: a medium can't be fetched, or fetching is off; or the input can't be delivered with
@@ -50,7 +51,6 @@ class Inliner:
         """
         blocks = [block for block in _media(agent_input) if isinstance(block.source, Url)] if provider else []
         problems: Sequence[Problem] = ()
-        small = request.is_small
         if blocks and provider:
             problems = await run_here_if(small, _find_problems, registry.provider(provider), agent_input, self._options)
         blocks = [block for block in blocks if any(block.at == problem.place for problem in problems)]

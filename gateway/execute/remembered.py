@@ -12,6 +12,7 @@ from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
+from gateway.unified.budget import SMALL_TEXT
 from gateway.unified.request import ExecuteRequest, parameters_as_strings
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
@@ -41,6 +42,11 @@ async def read_remembered(
     except FailedLookup:
         return (), (Notice("MEMORY_NOT_READ", "the agent's memory could not be read, so its content was not checked"),)
     return (_newest(found, limit) if _counts_messages(profile) else found), ()
+
+
+def is_short(remembered: Remembered) -> bool:
+    """Return True if the turns can be planned with on the event loop."""
+    return sum(len(text) for turn in remembered for text in turn) <= SMALL_TEXT
 
 
 def _counts_messages(profile: AgentProfile) -> bool:

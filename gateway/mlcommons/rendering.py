@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.mlcommons.agents import behaviour_of
-from gateway.mlcommons.agents.flow import Flow
+from gateway.mlcommons.agents.flow import LlmStep
 from gateway.mlcommons.agents.unified import with_user_turn
-from gateway.mlcommons.expansion import RenderFailure, expand
+from gateway.mlcommons.expansion import RenderFailure, expand, spend_on_json
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Model, Tool
 from gateway.mlcommons.runtime_values import RuntimeValues
@@ -113,21 +113,15 @@ def first_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeVal
     return parse_payload(model, call_values(profile, params, env), profile)
 
 
-def tool_call(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues, tool: Tool) -> Any:
-    """Return the body of the LLM call of any `tool` of a flow.
+def step_call(step: LlmStep | None) -> Any:
+    """Return the body of the call of a flow's tool. step: None if the tool does not run.
 
     Raises:
         RenderFailure: the cluster would return an error instead.
     """
-    if tool.target is None:
-        raise RenderFailure(f"the tool {tool.key} calls no LLM")
-    behaviour = behaviour_of(profile)
-    if not isinstance(behaviour, Flow):
-        raise RenderFailure(f"an agent of type {profile.type} runs no tools in order")
-    step = next((step for step in behaviour.llm_steps(profile, params, env) if step.tool is tool), None)
-    if step is None:
-        raise RenderFailure(f"the tool {tool.key} does not run")
-    return parse_payload(tool.target, step.values(), profile)
+    if step is None or step.tool.target is None:
+        raise RenderFailure("the tool does not run")
+    return parse_payload(step.tool.target, step.values(), step.profile)
 
 
 def parse_payload(model: Model, values: Mapping[str, str], profile: AgentProfile) -> Any:
@@ -138,6 +132,7 @@ def parse_payload(model: Model, values: Mapping[str, str], profile: AgentProfile
     """
     _check_interface(model, values)
     text = payload(model, values, ABILITIES[profile.generation].raw_parameters)
+    spend_on_json(text)
     try:
         body = _strict(text)
     except (ValueError, RecursionError):

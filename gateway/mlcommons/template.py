@@ -26,12 +26,11 @@ class InfiniteLoop(Exception):
     """A placeholder leads back to itself; the cluster answers 500 "Infinite loop in property interpolation"."""
 
 
-class ExpansionTooLarge(Exception):
-    """The values of the placeholders are longer than the limit, all together."""
-
-
 def substitute(
-    template: str, values: Mapping[str, str] | Lookup, prefix: str = PREFIX, limit: int | None = None
+    template: str,
+    values: Mapping[str, str] | Lookup,
+    prefix: str = PREFIX,
+    count: Callable[[int], None] | None = None,
 ) -> str:
     """Replace every placeholder that has a value or a default, recursively.
 
@@ -39,26 +38,22 @@ def substitute(
     no placeholder can form across its ends. The scan then continues after it, but a ``$`` at the end of the value still
     escapes a placeholder that follows.
 
-    limit: of the work, in characters of inserted values, plus `_PER_VALUE` for each value. A few values that contain
-        each other twice would expand to more than fits into memory.
+    count: called with the length of each value before it is expanded; it may raise. A few values that contain each
+        other twice would expand to more than fits into memory.
 
     Raises:
         InfiniteLoop: a placeholder's value contains itself, directly or through others.
-        ExpansionTooLarge: the limit is exceeded.
         RecursionError: placeholders are nested too deeply for Python's stack.
     """
     lookup = values.get if isinstance(values, Mapping) else values
-    return _Substitution(lookup, prefix, limit).expand(template)
-
-
-_PER_VALUE = 16
+    return _Substitution(lookup, prefix, count).expand(template)
 
 
 class _Substitution:
-    def __init__(self, lookup: Lookup, prefix: str, limit: int | None) -> None:
+    def __init__(self, lookup: Lookup, prefix: str, count: Callable[[int], None] | None) -> None:
         self._lookup = lookup
         self._prefix = prefix
-        self._left = limit
+        self._count = count
         self._open_names: list[str] = []
 
     def expand(self, text: str) -> str:
@@ -108,10 +103,8 @@ class _Substitution:
             value = default
         if value is None:
             return None
-        if self._left is not None:
-            self._left -= len(value) + _PER_VALUE
-            if self._left < 0:
-                raise ExpansionTooLarge
+        if self._count is not None:
+            self._count(len(value))
         self._open_names.append(name)
         rendered = self.expand(value)
         self._open_names.pop()
@@ -121,8 +114,11 @@ class _Substitution:
 _NAME = re.compile(r"[^}:]*")
 
 
-def placeholder_names(text: str) -> Iterator[str]:
-    """Yield the names of the placeholders in `text`, in order, in time proportional to its length."""
+def placeholder_names(text: str, *, with_default: bool = True) -> Iterator[str]:
+    """Yield the names of the placeholders in `text`, in order, in time proportional to its length.
+
+    with_default: also of those that have a default.
+    """
     start = text.find(PREFIX)
     while start >= 0:
         name_start = start + len(PREFIX)
@@ -131,7 +127,8 @@ def placeholder_names(text: str) -> Iterator[str]:
         if end == len(text) or (has_default and text.find(SUFFIX, end) < 0):
             return  # nor is there an end for any later placeholder
         if end > name_start and (has_default or text[end] == SUFFIX):
-            yield text[name_start:end]
+            if with_default or not has_default:
+                yield text[name_start:end]
             end = text.find(SUFFIX, end)
         start = text.find(PREFIX, end)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_MODEL = re.compile(r"(?:\A|[./])amazon\.nova-(?!canvas|reel|sonic)[a-z0-9:.-]+\Z")
+_MODEL = re.compile(r"(?:\A|[./])amazon\.nova-(?!canvas|reel|sonic)[a-z0-9:.-]{1,256}\Z")
 """Their ids by themselves, after a region, or at the end of an inference profile's name [D]."""
 
 

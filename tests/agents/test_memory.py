@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -5,8 +6,9 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
-from gateway.agents.errors import LookupDenied, LookupFailed
+from gateway.agents.errors import DocumentTooLarge, LookupDenied, LookupFailed
 from gateway.agents.memory import MemoryReader
+from gateway.errors import AnswerTooLarge
 
 from .conftest import ML, FakeCluster, HttpLookup
 
@@ -105,3 +107,60 @@ async def test_messages_that_can_not_be_read(cluster: FakeCluster, lookup: HttpL
     cluster.documents[PATH] = body
     with pytest.raises(LookupFailed):
         await MemoryReader(lookup).remembered(MEMORY, CALLER, 10)
+
+
+class Pages:
+    """Shows the messages of a memory, as many as are asked for; a page over `longest` characters is too large."""
+
+    def __init__(self, messages: list[dict[str, Any]], longest: int) -> None:
+        self.messages, self.longest = messages, longest
+        self.sizes: list[int] = []
+
+    async def get_json(self, path: str, headers: Mapping[str, str]) -> tuple[int, Any]:
+        query = URL(path, encoded=True).query
+        size, start = int(query["max_results"]), int(query.get("next_token", 0))
+        self.sizes.append(size)
+        page = self.messages[start : start + size]
+        if sum(len(one["input"]) for one in page) > self.longest:
+            raise AnswerTooLarge("too long")
+        following = {"next_token": start + size} if start + size < len(self.messages) else {}
+        return 200, {"messages": page, **following}
+
+
+async def test_pages_of_long_messages_are_read_with_fewer_each() -> None:
+    pages = Pages([message(f"{i}" + "x" * 1000, "a") for i in range(30)], 15_000)
+    remembered = await MemoryReader(pages).remembered(MEMORY, CALLER, 3)
+    assert [question[:2] for question, _ in remembered] == ["27", "28", "29"]
+    assert pages.sizes == [1000, 100, 10, 10, 10]
+
+
+async def test_a_message_that_is_too_long_is_a_refusal() -> None:
+    with pytest.raises(DocumentTooLarge) as error:
+        await MemoryReader(Pages([message("x" * 20)], 10)).remembered(MEMORY, CALLER, 3)
+    assert [(problem.place, problem.code) for problem in error.value.problems] == [
+        (f"memory/{MEMORY}", "DOCUMENT_TOO_LARGE")
+    ]
+
+
+@pytest.mark.parametrize(("limit", "taken"), [(2, True), (None, False)])
+async def test_what_the_agent_recalls_has_a_longest_length(limit: int | None, taken: bool) -> None:
+    pages = Pages([message("x" * 8_000_000, "a") for _ in range(3)], 10_000_000)
+    reading = MemoryReader(pages).remembered(MEMORY, CALLER, limit)
+    if taken:
+        assert len(await reading) == 2
+        return
+    with pytest.raises(DocumentTooLarge, match="longer than the gateway reads") as error:
+        await reading
+    assert error.value.hint == "start a new memory"
+
+
+async def test_a_memory_without_end_is_a_refusal() -> None:
+    class Endless(Pages):
+        async def get_json(self, path: str, headers: Mapping[str, str]) -> tuple[int, Any]:
+            self.sizes.append(1)
+            return 200, {"messages": [], "next_token": len(self.sizes)}
+
+    pages = Endless([], 0)
+    with pytest.raises(DocumentTooLarge):
+        await MemoryReader(pages).remembered(MEMORY, CALLER, 3)
+    assert len(pages.sizes) == 1000

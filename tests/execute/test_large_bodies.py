@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gc
 import gzip
 import json
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from gateway.execute import handler as execute_handler
 from gateway.offload import READING, Worker
 from gateway.unified.model import AgentInput
+from tests.attacks.documents import MAKERS, Documents, chat, flow, tool
 from tests.conftest import StartGateway
 from tests.execute.stub_cluster import FLOW, Client, Cluster, server_of
 
@@ -201,3 +205,82 @@ async def test_a_refused_input_is_given_back_without_a_collection(
         assert [ref() for ref in inputs] == [None, None]
     finally:
         gc.enable()
+
+
+# Documents of agents, which may be as expensive as bodies
+
+
+class Documented(Cluster):
+    """A cluster with one agent, `large`, and what it needs."""
+
+    def __init__(self, documents: Documents) -> None:
+        super().__init__()
+        self.documents = documents.by_path("large")
+        self.read: Counter[str] = Counter()
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.read[request.path] += 1
+        document = self.documents.get(request.path)
+        return await super().answer(request) if document is None else web.json_response(document)
+
+
+@contextlib.asynccontextmanager
+async def through(start_gateway: StartGateway, documents: Documents, **limits: int) -> AsyncIterator[Client]:
+    cluster = Documented(documents)
+    server = server_of(cluster)
+    await server.start_server()
+    gateway = await start_gateway(str(server.make_url("/")), None, {"limits": limits})
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as session:
+        yield Client(cluster, session)
+    await server.close()
+
+
+async def test_a_large_agent_is_read_and_planned_off_the_loop(start_gateway: StartGateway, moved: list[str]) -> None:
+    async with through(start_gateway, MAKERS["a long prompt in every tool"](40)) as client:
+        for _ in range(3):
+            assert (await post(client, "large/_execute", b'{"input":"hello"}'))[0] == 200
+    assert Counter(moved) == {"count_values": 1, "_read_object": 1, "add": 1, "read": 1, "rewrite": 3}
+    assert [sent["parameters"]["question"] for sent in client.cluster.sent] == ["hello"] * 3
+
+
+async def test_an_agent_that_is_too_large_is_refused_without_another_look(start_gateway: StartGateway) -> None:
+    async with through(start_gateway, MAKERS["tools"](1600)) as client:
+        answers = [await post(client, "large/_execute", b'{"input":"hello"}') for _ in range(5)]
+        legacy = await post(client, "large/_execute", b'{"parameters":{"question":"hello"}}')
+    (problem,) = answers[0][1]["error"]["problems"]
+    assert problem == {
+        "field": "agents/large",
+        "reason": "the agent has too many tools, with those of the agents it runs",
+        "expected": "at most 1000",
+        "received": "1600",
+        "code": "AGENT_TOO_LARGE",
+        "help": "register an agent with fewer tools and shorter templates, or divide this one into several",
+    }
+    assert {status for status, _ in answers} == {400}
+    assert client.cluster.read[f"{ML}large"] == 1  # type: ignore[attr-defined]
+    assert legacy[0] == 200
+
+
+async def test_a_long_memory_is_planned_with_off_the_loop(start_gateway: StartGateway, moved: list[str]) -> None:
+    agent = chat(memory={"type": "conversation_index"})
+    async with through(start_gateway, agent) as client:
+        turn = {"input": "q", "response": "a" * 70_000}
+        client.cluster.documents["/_plugins/_ml/memory/m/messages"] = {"messages": [turn]}  # type: ignore[attr-defined]
+        body = b'{"input":"hello","parameters":{"memory_id":"m"}}'
+        await post(client, "large/_execute", body)
+    assert "rewrite" in moved
+
+
+@pytest.mark.parametrize("limit", ["text", "values"])
+async def test_a_document_over_a_limit_is_refused_until_the_limit_is_raised(
+    start_gateway: StartGateway, limit: str
+) -> None:
+    documents = flow([tool()], description="x" * 5000, tags=["x"] * 500)
+    low, high = {"text": (4000, 8000), "values": (400, 800)}[limit]
+    async with through(start_gateway, documents, **{limit: low}) as client:
+        status, refusal = await post(client, "large/_execute", b'{"input":"hello"}')
+    (problem,) = refusal["error"]["problems"]
+    assert (status, problem["field"], problem["code"]) == (400, "agents/large", "DOCUMENT_TOO_LARGE")
+    assert f"limits.{limit}" in refusal["error"]["help"]
+    async with through(start_gateway, documents, **{limit: high}) as client:
+        assert (await post(client, "large/_execute", b'{"input":"hello"}'))[0] == 200

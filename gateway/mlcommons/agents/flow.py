@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, NamedTuple
 
 from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
 from gateway.mlcommons.agents.base import AgentBehaviour, Requirement
-from gateway.mlcommons.expansion import RenderFailure, expand
+from gateway.mlcommons.expansion import RenderFailure, expand, spend, spend_on_json
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Model, Tool
 from gateway.mlcommons.runtime_values import RuntimeValues
@@ -20,6 +20,8 @@ _BUILTIN_PLANNING = "<built-in> ${parameters.question} <end>"
 _SETS_ITSELF = ("template", "index_mapping", "sample_document", "current_time")
 """What a QueryPlanningTool sets in place of the request's parameters, beside its two prompts (tried on 3.6.0)."""
 _PLANS = "llmGenerated"
+_WORK_OF_NAME = 20
+"""Units of `spend` for each parameter that reaches a tool."""
 
 
 class LlmStep(NamedTuple):
@@ -105,12 +107,32 @@ def _first_step(flow: Flow, profile: AgentProfile, params: Mapping[str, str], en
 
 def _steps(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> Iterator[LlmStep]:
     values = dict(params)
-    for tool in selected_tools(profile, params):
+    tools = selected_tools(profile, params)
+    keeps_outputs = _may_use_outputs(tools, params)
+    for tool in tools:
         if tool.target is not None or tool.sends_one_text:
             yield LlmStep(profile, tool, dict(values))
         elif tool.agent is not None:
             yield from _steps(tool.agent, tool_values(profile, tool, values), env)
-        values[f"{tool.key}.output"] = _output(profile, tool, env)
+        if keeps_outputs:
+            values[f"{tool.key}.output"] = _output(profile, tool, env)
+
+
+def _may_use_outputs(tools: Iterable[Tool], params: Mapping[str, str]) -> bool:
+    """Return False if no text and no parameter names a tool's output, as otherwise each tool is passed all of them."""
+    if any("output" in text for item in params.items() for text in item):
+        return True
+    for tool in tools:
+        if tool.agent is not None or any(
+            "output" in text for text in (*tool.parameters, *tool.config, *own_values(tool))
+        ):
+            return True
+        if (target := tool.target) is not None:
+            connector = target.connector
+            texts = (connector.request_body, *connector.parameters, *connector.parameters.values())
+            if any("output" in text for text in (*texts, *target.required_inputs)):
+                return True
+    return False
 
 
 def _output(profile: AgentProfile, tool: Tool, env: RuntimeValues) -> str:
@@ -153,7 +175,8 @@ def unread_llm(profile: AgentProfile, params: Mapping[str, str]) -> Tool | None:
         return None
     tools = selected_tools(profile, params)
     inserts_raw = ABILITIES[profile.generation].raw_parameters
-    for at, tool in enumerate(tools, 1):
+    last_llm = max((at for at, tool in enumerate(tools) if tool.calls_llm), default=0) if inserts_raw else 0
+    for at, tool in enumerate(tools):
         if tool.calls_unread_llm or _plans_by_templates(profile, tool, params):
             return tool
         if tool.agent is None:
@@ -161,7 +184,7 @@ def unread_llm(profile: AgentProfile, params: Mapping[str, str]) -> Tool | None:
         passed = tool_values(profile, tool, params)
         if passed["agent_id"] != tool.agent.id or unread_llm(tool.agent, passed) is not None:
             return tool
-        if inserts_raw and any(later.calls_llm for later in tools[at:]):
+        if at < last_llm:
             return tool
     return None
 
@@ -174,18 +197,17 @@ def tool_values(profile: AgentProfile, tool: Tool, values: Mapping[str, str]) ->
     Raises:
         RenderFailure: the request has `x` and ``<tool>.x`` on 2.x, where the order of a hash table decides.
     """
+    spend(_WORK_OF_NAME * len(values))
     merged = {**tool.parameters, **values}
-    prefixes = [f"{tool.key}."]
     is_classic = not ABILITIES[profile.generation].raw_parameters
-    if is_classic:
-        prefixes.append(f"{tool.type}.")
-    for name, value in values.items():
-        for prefix in prefixes:
-            if name.startswith(prefix):
-                own = name.removeprefix(prefix)
-                if is_classic and values.get(own, value) != value:
-                    raise RenderFailure(f"both {own} and {name} are sent")
-                merged[own] = value
+    prefixes = (f"{tool.key}.", f"{tool.type}.") if is_classic else (f"{tool.key}.",)
+    for name in [name for name in values if name.startswith(prefixes)]:
+        value = values[name]
+        for prefix in filter(name.startswith, prefixes):
+            own = name.removeprefix(prefix)
+            if is_classic and values.get(own, value) != value:
+                raise RenderFailure(f"both {own} and {name} are sent")
+            merged[own] = value
     merged.update(tool.config)
     return merged
 
@@ -217,6 +239,7 @@ def _members_of_input(values: Mapping[str, str]) -> dict[str, str]:
     text = expand(values.get("input", ""), values)
     if not may_be_json(text):
         return {}
+    spend_on_json(text)
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
