@@ -51,6 +51,7 @@ class _Documents:
 @click.option("--model", multiple=True, metavar="[ID=]FILE", help="A model's document; may be repeated.")
 @click.option("--connector", multiple=True, metavar="[ID=]FILE", help="A connector's document; may be repeated.")
 @click.option("--cluster-version", default="2.19.0", metavar="V", help="The cluster's version (default: 2.19.0).")
+@click.option("--stream", is_flag=True, help="For the endpoint _execute/stream.")
 def command(
     body: str | None,
     provider: str | None,
@@ -58,6 +59,7 @@ def command(
     model: tuple[str, ...],
     connector: tuple[str, ...],
     cluster_version: str,
+    stream: bool,
 ) -> int:
     """Print what the gateway would send to the cluster for an execute body, as one JSON object.
 
@@ -67,7 +69,9 @@ def command(
         raise click.UsageError("Give either --provider or --agent.")
     documents = None if agent is None else _Documents(agent, model, connector, cluster_version)
     try:
-        result = _result(Path(body).read_bytes() if body else sys.stdin.buffer.read(), provider or "", documents)
+        result = _result(
+            Path(body).read_bytes() if body else sys.stdin.buffer.read(), provider or "", documents, stream
+        )
     except GatewayError as error:
         _print(error.body())
         return 1
@@ -77,22 +81,22 @@ def command(
     return 0
 
 
-def _result(body: bytes, provider: str, documents: _Documents | None) -> dict[str, Any]:
+def _result(body: bytes, provider: str, documents: _Documents | None, stream: bool) -> dict[str, Any]:
     request = read_execute(body)
     if request.input is None:
         missing = Problem("input", "there is no input; a legacy request is forwarded unchanged", "input", "none")
         raise InvalidInput.of([missing])
     if documents is None:
-        sent = rewrite_unproved(registry.provider(provider), request, request.input, Policy(), new_turn_id())
+        sent = rewrite_unproved(registry.provider(provider), request, request.input, Policy(), new_turn_id(), stream)
     else:
-        sent = _for_agent(_profile(documents), request, request.input)
+        sent = _for_agent(_profile(documents), request, request.input, stream)
     return _shown(sent, request.input, body)
 
 
-def _for_agent(profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput) -> Rewrite:
+def _for_agent(profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput, stream: bool) -> Rewrite:
     if is_native(profile, agent_input):
-        return rewrite_native(profile, request, agent_input, False, new_turn_id())
-    return rewrite_input(profile, request, agent_input, Policy(), new_turn_id())
+        return rewrite_native(profile, request, agent_input, stream, new_turn_id())
+    return rewrite_input(profile, request, agent_input, Policy(), new_turn_id(), streaming=stream)
 
 
 def _shown(sent: Rewrite, agent_input: AgentInput, body: bytes) -> dict[str, Any]:

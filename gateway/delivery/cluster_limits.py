@@ -10,6 +10,7 @@ from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.sent_body import STREAM, has_streams, own_stream, stream_form
 from gateway.unified.model import AgentInput, ConverseBlock, ToolResult, Url
 from gateway.unified.roles import meaning_of
 
@@ -18,11 +19,16 @@ _SWITCH = 'PUT /_cluster/settings {"persistent":{"plugins.ml_commons.unified_age
 _TOOL = '{"type":"VisualizationTool","name":"none","description":"Not available."}'
 
 
-def refuse_cluster_limits(profile: AgentProfile, agent_input: AgentInput, params: Mapping[str, str]) -> None:
-    """Refuse a request that the cluster can't serve. params: the caller's own parameters.
+def refuse_cluster_limits(
+    profile: AgentProfile, agent_input: AgentInput, params: Mapping[str, str], streaming: bool = False
+) -> None:
+    """Refuse a request that the cluster can't serve.
+
+    params: the caller's own parameters. streaming: the request goes to the stream endpoint.
 
     Raises:
-        UndeliverableContent: the agent has no tool or no memory and can't run without (TOOL_MISSING, MEMORY_MISSING);
+        UndeliverableContent: the agent can't stream, or a stream is asked for where there is none (STREAM_UNSUPPORTED);
+            the agent has no tool or no memory and can't run without (TOOL_MISSING, MEMORY_MISSING);
             the API that a V2 agent needs is off (UNIFIED_API_OFF); the cluster can't read Gemini's responses to V2
             agents (ANSWER_NOT_READ: recorded on 3.6.0 and 3.8.0, 500 "parseToUnifiedMessage is not yet supported"); or
             it has no form for this media (MEDIA_KIND_UNSUPPORTED, MEDIA_SOURCE_UNSUPPORTED) or for two documents on
@@ -30,8 +36,32 @@ def refuse_cluster_limits(profile: AgentProfile, agent_input: AgentInput, params
             (NATIVE_BLOCK_UNSUPPORTED), or for a tool's answer without its call (TOOL_RESULT_MISSING): a 400 on 3.6.0.
     """
     problems = _v2_problems if profile.generation is Generation.UNIFIED_V2 else _agent_problems
-    if found := list(problems(profile, agent_input, params)):
+    unstreamed = _stream_problem(profile, params, streaming)
+    if found := [unstreamed] if unstreamed else list(problems(profile, agent_input, params)):
         raise UndeliverableContent.of(found)
+
+
+def _stream_problem(profile: AgentProfile, params: Mapping[str, str], streaming: bool) -> Problem | None:
+    """Return why the agent can't stream, or why a run without a stream would not be answered (run on 3.6.0, 3.8.0)."""
+    if not has_streams(profile):
+        return None
+    code = "STREAM_UNSUPPORTED"
+    if streaming and stream_form(profile, params) is None:
+        reason = (
+            "the cluster can't stream this agent's answer: only conversational agents that call functions stream, and "
+            "only with OpenAI chat completions over http or Bedrock Converse over aws_sigv4"
+        )
+        help = "send the request to `_execute`, without a stream"
+        return Problem("_execute/stream", reason, "an agent that streams", profile.type, code, help)
+    if not streaming and STREAM in params:
+        reason = "with this parameter the cluster streams the LLM's answer to nobody, and never answers the request"
+        help = "leave it out, or send the request to `_execute/stream`"
+        return Problem(f"parameters.{STREAM}", reason, "no such parameter", params[STREAM], code, help)
+    if not streaming and own_stream(profile):
+        reason = "a connector or the agent has a parameter `stream`, with which the cluster never answers a request"
+        help = "remove that parameter from the connector or the agent"
+        return Problem(f"agents/{profile.id}", reason, "no parameter `stream`", STREAM, code, help)
+    return None
 
 
 def _v2_problems(profile: AgentProfile, agent_input: AgentInput, _: Mapping[str, str]) -> Iterator[Problem]:

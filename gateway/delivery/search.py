@@ -11,7 +11,7 @@ from gateway.delivery.candidate import Addition, Candidate
 from gateway.delivery.escaping import is_inert
 from gateway.delivery.plain_chat import FORMAT_GUESSED, PLAIN_CHAT, own_turns, shows_plain_chat
 from gateway.delivery.proof import Proved, is_readable_later, prove
-from gateway.delivery.question_placements import merge
+from gateway.delivery.question_placements import SKIP, merge
 from gateway.delivery.remembered import Remembered, is_settled, notices_of_remembered, remembered_turns
 from gateway.delivery.slots import Slot
 from gateway.delivery.strategies import STRATEGIES, TURN_STRATEGIES
@@ -27,6 +27,7 @@ from gateway.mlcommons.agents.unread import unread_tools
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_llm
+from gateway.mlcommons.sent_body import has_processors, is_written_again
 from gateway.mlcommons.template import PREFIX
 from gateway.notices import Notice
 from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
@@ -198,7 +199,11 @@ class Search:
             UndeliverableContent: the provider can't express the input.
         """
         found = self._first_of_all(agent_input, asked)
-        return None if found is None else self._with_unread(found, asked or agent_input)
+        found = None if found is None else self._with_unread(found, asked or agent_input)
+        if found is None or not has_processors(self.profile, self.params):
+            return found
+        about = "input_processors change the request after it is filled in, in a way that the gateway does not read"
+        return replace(found, notices=(*found.notices, Notice("LLM_NOT_READ", about)), proved=False)
 
     def _with_unread(self, found: Plan, agent_input: AgentInput) -> Plan | None:
         """Return the plan with a notice of the tools that call what is not read; None if they could change a text."""
@@ -213,7 +218,7 @@ class Search:
         return replace(found, notices=(*found.notices, Notice("LLM_NOT_READ", about)), proved=False)
 
     def _first_of_all(self, agent_input: AgentInput, asked: AgentInput | None) -> Plan | None:
-        whole = Variant(self, agent_input)
+        whole = Variant(self, agent_input, self._unchecked())
         request = whole.request
         if first_llm(self.profile, self.params)[0] is None:
             return _question_alone(self, request)
@@ -265,6 +270,14 @@ class Search:
         reported = tuple(unique.values())
         return Plan(found.strategy, self.provider.name, found.parameters, question.text, request, reported)
 
+    def _unchecked(self) -> dict[str, str]:
+        r"""Return what lets the user's placeholders pass where the cluster reads the rendered body and writes it again.
+
+        It turns ``\u0024{parameters.x}`` of a text into a placeholder, and would then refuse it. A placeholder of the
+        agent's own that is not filled is found all the same: nothing can be proved of an agent that has one.
+        """
+        return {SKIP: "true"} if is_written_again(self.profile, self.params) else {}
+
     def call_model(self) -> CallModel:
         """Return the agent's call model, with what the agent can't do without and nobody sends.
 
@@ -300,7 +313,8 @@ class Search:
             messages = (*remembered_turns(self.remembered), *whole.agent_input.messages)
             conversation = replace(whole.agent_input, messages=messages)
             notice = Notice("MEMORY_RETOLD", "remembered turns are sent by the gateway, the agent's own replay is off")
-            yield Variant(self, conversation, {"message_history_limit": "0"}, (*whole.notices, notice))
+            parameters = {**whole.parameters, "message_history_limit": "0"}
+            yield Variant(self, conversation, parameters, (*whole.notices, notice))
 
     def _proved(self, call: CallModel, variant: Variant, question: Question) -> Iterator[_Found]:
         for candidate, additions, text in _candidates(call, variant.request, question, self.keeps_turns):

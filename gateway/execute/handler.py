@@ -16,7 +16,7 @@ from gateway.execute.fast_path import FastPath
 from gateway.execute.media import Inliner
 from gateway.execute.output import Outputs
 from gateway.execute.remembered import is_short, read_remembered
-from gateway.execute.rendered import Rendering
+from gateway.execute.rendered import Rendering, StreamRendering
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.retry import retry_as_input, retry_native
@@ -185,7 +185,7 @@ class Handler:
         is_small = request.is_small and agent.is_small and is_short(remembered)
 
         def check(with_media: AgentInput) -> None:
-            rewriter.check(agent, request, with_media, remembered)
+            rewriter.check(agent, request, with_media, remembered, call.streaming)
 
         with timed_step(call, "plan"):
             agent_input, fetched = await self._media.inline(
@@ -204,7 +204,7 @@ class Handler:
                 streaming=call.streaming,
             )
         forward = self._forward(request, agent_input, rewrite, profile)
-        return msgspec.structs.replace(forward, render=agent.derive(Rendering))
+        return msgspec.structs.replace(forward, render=agent.derive(StreamRendering if call.streaming else Rendering))
 
     async def _send_unresolved(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, error: UnresolvedAgent

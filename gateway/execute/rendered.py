@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import ClassVar
 
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call
 from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.sent_body import STREAM
 from gateway.unified.request import parameters_as_strings
 
 
 class Rendering:
     """Renders for one agent; see `gateway.ports.Forward.render`."""
+
+    added: ClassVar[Mapping[str, str]] = {}
+    """What the endpoint adds to the request's parameters."""
 
     def __init__(self, profile: AgentProfile) -> None:
         self._profile = profile
@@ -27,7 +33,13 @@ class Rendering:
         if not isinstance(parameters, dict) or "question" not in parameters or "input" in document:
             return ""
         try:
-            call = first_call(self._profile, parameters_as_strings(parameters), RuntimeValues())
+            call = first_call(self._profile, {**parameters_as_strings(parameters), **self.added}, RuntimeValues())
         except RenderFailure:
             return ""
         return json.dumps(call, ensure_ascii=False) if call is not None else ""
+
+
+class StreamRendering(Rendering):
+    """Renders requests to the stream endpoint."""
+
+    added: ClassVar[Mapping[str, str]] = {STREAM: "true"}

@@ -28,6 +28,7 @@ from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.memory_form import is_storable
 from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.sent_body import STREAM
 from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions, Provider
@@ -93,7 +94,7 @@ def rewrite_native(
     Raises:
         UndeliverableContent: the cluster can't serve it (`refuse_cluster_limits`).
     """
-    refuse_cluster_limits(profile, agent_input, parameters_as_strings(_without_question(request)))
+    refuse_cluster_limits(profile, agent_input, parameters_as_strings(_without_question(request)), streaming)
     extracted = request.extracted
     written = json.loads(extracted.text)["input"]
     spelled, left_out = spell(written, agent_input, extracted, turn_id)
@@ -107,7 +108,7 @@ def rewrite_native(
         notices += (MEMORY_HOLDS_CODE,)
     helpers = {**(guards or {}), **helpers, **moved}
     if streaming and value != written:
-        helpers |= _UNCHECKED
+        helpers[SKIP] = "true"
     plan = Plan("native", profile.provider, {}, question_text(agent_input), None, notices)
     payloads = payloads_of(agent_input)
     is_same = value == written and not _is_cleaned(extracted, payloads)
@@ -143,16 +144,40 @@ def rewrite_input(
     """Return the request that delivers `agent_input` to the agent's LLM.
 
     turn_id, remembered: see `gateway.delivery.plan.plan`. plans: the cache of plans for this `profile`. streaming: the
-    request goes to the stream endpoint (`_UNCHECKED`).
+    request goes to the stream endpoint, which adds the parameter `stream`.
 
     Raises:
         UndeliverableContent: it can't be delivered whole; the problems name each part and the reason.
     """
     params = parameters_as_strings(_without_question(request))
-    refuse_cluster_limits(profile, agent_input, params)
+    refuse_cluster_limits(profile, agent_input, params, streaming)
     plans = PlanCache(profile) if plans is None else plans
     assert plans.profile is profile
-    provider = _provider(profile, params)
+    if not streaming:
+        plan = _plan(plans, agent_input, params, policy, turn_id, remembered)
+    else:
+        try:
+            plan = _plan(plans, agent_input, {**params, STREAM: "true"}, policy, turn_id, remembered)
+        except UndeliverableContent as refusal:
+            _plan(plans, agent_input, params, policy, turn_id, remembered)  # or the reasons are not the stream's
+            problems = [replace(problem, help=f"{_NO_STREAM}; or {problem.help}") for problem in refusal.problems]
+            raise UndeliverableContent.of(problems) from None
+    return Rewrite(plan, _body(request, agent_input, plan, streaming))
+
+
+_NO_STREAM = "send it to `_execute`, without a stream"
+
+
+def _plan(
+    plans: PlanCache,
+    agent_input: AgentInput,
+    params: Mapping[str, str],
+    policy: Policy,
+    turn_id: str,
+    remembered: Remembered,
+) -> Plan:
+    """Return the plan, with what can't be delivered described if the policy allows that."""
+    provider = _provider(plans.profile, params)
     deliverable = agent_input
     notices: tuple[Notice, ...] = ()
     while True:
@@ -166,16 +191,7 @@ def rewrite_input(
             if not more:
                 raise  # the remaining problems are not about media
             notices += more
-    if notices:
-        plan = replace(plan, notices=(*plan.notices, *notices))
-    return Rewrite(plan, _body(request, agent_input, plan, streaming))
-
-
-_UNCHECKED = {SKIP: "true"}
-r"""Sent with each stream. To add ``"stream": true`` the cluster reads the body that it has rendered and writes it
-again, which turns ``\u0024{parameters.x}`` in a text into a placeholder. It would refuse that body inside a 200
-(docs/internals/facts.md, 3.5 and later). The LLM gets the same: a plan leaves no placeholder of the agent's own.
-"""
+    return replace(plan, notices=(*plan.notices, *notices)) if notices else plan
 
 
 def _provider(profile: AgentProfile, params: Mapping[str, str]) -> Provider:
@@ -207,18 +223,24 @@ def rewrite_unproved(
     Raises:
         UndeliverableContent: the provider can't express the input.
     """
-    plan = assume(provider, agent_input, parameters_as_strings(_without_question(request)), policy.options, turn_id)
+    params = parameters_as_strings(_without_question(request))
+    if streaming:
+        params[SKIP] = "true"  # the cluster may write the rendered body again (`gateway.mlcommons.sent_body`)
+    plan = assume(provider, agent_input, params, policy.options, turn_id)
     return Rewrite(plan, _body(request, agent_input, plan, streaming))
 
 
 def _body(request: ExecuteRequest, agent_input: AgentInput, plan: Plan, streaming: bool) -> list[Payload]:
-    """Return the body with the plan's parameters; the caller's own are written as they came. Streams: `_UNCHECKED`."""
+    """Return the body with the plan's parameters; the caller's own are written as they came.
+
+    streaming: without the parameter `stream`, which the stream endpoint adds itself.
+    """
     own = _without_question(request)
     written = parameters_as_strings(own)
     sent = {name: own[name] if written.get(name) == value else value for name, value in plan.parameters.items()}
     assert parameters_as_strings(sent) == plan.parameters, "what is sent is not what was proved"
     if streaming:
-        sent |= _UNCHECKED
+        sent.pop(STREAM, None)
     return serialise({**request.other, "parameters": sent}, payloads_of(agent_input))
 
 

@@ -50,11 +50,16 @@ class Rewriter:
         return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
 
     def check(
-        self, agent: ResolvedAgent, request: ExecuteRequest, agent_input: AgentInput, remembered: Remembered
+        self,
+        agent: ResolvedAgent,
+        request: ExecuteRequest,
+        agent_input: AgentInput,
+        remembered: Remembered,
+        streaming: bool = False,
     ) -> None:
         """Raise UndeliverableContent if the input can't be delivered whole, even where its media may be described."""
-        policy = Policy(self.options)
-        rewrite_input(agent.profile, request, agent_input, policy, new_turn_id(), remembered, agent.derive(PlanCache))
+        policy, plans = Policy(self.options), agent.derive(PlanCache)
+        rewrite_input(agent.profile, request, agent_input, policy, new_turn_id(), remembered, plans, streaming)
 
     def rewrite_unproved(
         self,

@@ -21,6 +21,7 @@ from gateway.mlcommons.expansion import RenderFailure, expand, spend_on_json
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Model, Tool
 from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.sent_body import sent_body
 from gateway.mlcommons.template import PREFIX, UNFILLED, escape_json, may_be_json
 
 _TO_STRING = ".toString()"
@@ -125,7 +126,7 @@ def step_call(step: LlmStep | None) -> Any:
 
 
 def parse_payload(model: Model, values: Mapping[str, str], profile: AgentProfile) -> Any:
-    """Return the payload of `values`, checked as the cluster checks it: by the model's interface, then as JSON.
+    """Return the body that is sent for `values`, checked as the cluster checks it: by the model's interface, as JSON.
 
     Raises:
         RenderFailure: the cluster would return an error instead.
@@ -137,6 +138,7 @@ def parse_payload(model: Model, values: Mapping[str, str], profile: AgentProfile
         body = _strict(text)
     except (ValueError, RecursionError):
         raise RenderFailure("the rendered request is not valid JSON") from None
+    text, body = sent_body(model, values, profile, text, body)
     if UNFILLED in text and values.get("skip_validating_missing_parameters", "").lower() != "true":
         name = text.partition(UNFILLED)[2].partition("}")[0].removeprefix(".")
         raise RenderFailure(f"the placeholder {name} is not filled")

@@ -14,6 +14,7 @@ from gateway.simulator.predict import Run, Tensor
 from gateway.simulator.react import Step, read_step
 from gateway.simulator.render import Parameters, fill
 from gateway.simulator.running import RunningCluster
+from gateway.simulator.streams import Piece, is_streamed
 from gateway.simulator.unified import SYSTEM_PROMPT, Provider, provider_of
 from gateway.simulator.values import as_text, hash_order, quoted_inside
 
@@ -107,6 +108,9 @@ class _Loop:
         self.question = self.parameters.get("question")
         self.memory_id = self.parameters.get("memory_id")
         self.parent = self.parameters.get("parent_interaction_id")
+        if unified:
+            self.parameters.pop("parent_interaction_id", None)
+        self.streamed = is_streamed(self.parameters, core.modern)
         self.verbose = (self.parameters.get("verbose") or "").lower() == "true"
         self.traced = not unified and (self.parameters.get("disable_trace") or "").lower() != "true"
         self.shown: list[Tensor] = []
@@ -128,15 +132,21 @@ class _Loop:
             answer = yield from self.core.predict(self.model_id, self.parameters)
             step = self._read(answer)
             if step.final is not None:
+                yield from self._pieces("", is_last=True)
                 return self._finish(step.final.strip())
             thought = step.thought
             self._note(step.text or "", self.question, "LLM")
             if number == steps - 1:
                 return self._exhausted(rounds, thought)
             yield from self._use_tool(step, prompt)
+            yield from self._pieces(self.shown[-1]["result"])
             if number + 1 == steps - 1:
                 return self._exhausted(rounds, thought)
         return self._exhausted(rounds, thought)
+
+    def _pieces(self, content: str, is_last: bool = False) -> Run:
+        if self.streamed:
+            yield Piece(content, is_last, self.memory_id or "", self.parameters.get("parent_interaction_id") or "")
 
     def _read(self, answer: Mapping[str, Any]) -> Step:
         if self.interface is not None and set(answer) != {"response"}:
@@ -223,7 +233,8 @@ class _Loop:
 
     def _finish(self, answer: str) -> list[Tensor]:
         self._trace(answer, self.question, "LLM")
-        self.core.memory.answer(self.parent, answer, None if self.unified else self.additional_info)
+        if not self.streamed:  # a streamed turn keeps no answer
+            self.core.memory.answer(self.parent, answer, None if self.unified else self.additional_info)
         self.shown.append({"name": "response", "result": answer})
         return self._tensors({"response": answer, "additional_info": self.additional_info})
 

@@ -6,7 +6,7 @@ around it (`server.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
 from gateway.simulator import unified
@@ -14,7 +14,16 @@ from gateway.simulator.bodies import no_input, parse_object
 from gateway.simulator.chat import run_conversational
 from gateway.simulator.conversational_v2 import check_memory, is_v2, run_v2
 from gateway.simulator.documents import mcp_is_off
-from gateway.simulator.errors import Answer, ExecuteFailure, Json, NoAnswer, illegal_argument, null_pointer
+from gateway.simulator.errors import (
+    Answer,
+    ExecuteFailure,
+    Json,
+    NoAnswer,
+    RestFailure,
+    illegal_argument,
+    not_found,
+    null_pointer,
+)
 from gateway.simulator.flow import run_conversational_flow, run_flow
 from gateway.simulator.interface_check import check_input, check_output
 from gateway.simulator.llm import answer_any
@@ -24,6 +33,7 @@ from gateway.simulator.predict import LlmReply, LlmRequest, Run, predict
 from gateway.simulator.render import INFINITE_LOOP, Parameters
 from gateway.simulator.resources import Resources
 from gateway.simulator.settings import MCP_SWITCH, UNIFIED_API, Settings
+from gateway.simulator.streams import Piece, StreamEnded, error_frame
 from gateway.simulator.unified_input import read_input
 from gateway.simulator.v2_messages import Message
 from gateway.simulator.values import to_parameters
@@ -64,6 +74,8 @@ class ClusterCore:
         self.llm = llm or answer_any
         self.sessions: dict[str, list[Message]] = {}
         self.tool_outputs: dict[str, str] = {}
+        self.streams = False
+        """Whether the plugins for streams are installed."""
 
     def execute(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Executed:
         """Run an agent to its end: POST ``/_plugins/_ml/agents/{agent_id}/_execute``.
@@ -76,6 +88,8 @@ class ClusterCore:
         try:
             request = next(run)
             while True:
+                if isinstance(request, Piece):
+                    raise NoAnswer  # nobody reads the stream
                 sent.append(request.body)
                 request = run.send(self.llm(request))
         except StopIteration as end:
@@ -83,8 +97,69 @@ class ClusterCore:
         except Answer as failure:
             return Executed(failure.status, failure.body, sent)
 
-    def execution(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Run:
-        """Return the run as a generator of LLM calls that returns the response's body.
+    def execute_streamed(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Executed:
+        """Run an agent to its end with an event stream; the response's body is the events.
+
+        Raises:
+            NoAnswer: the stream never ends.
+        """
+        sent: list[str] = []
+        events: list[str] = []
+        run = self.stream(agent_id, body)
+        try:
+            step = next(run)
+            while True:
+                if isinstance(step, str):
+                    events.append(step)
+                    step = next(run)
+                else:
+                    sent.append(step.body)
+                    step = run.send(self.llm(step))
+        except StopIteration:
+            return Executed(200, "".join(events), sent)
+        except Answer as failure:
+            return Executed(failure.status, failure.body, sent)
+
+    def stream(
+        self, agent_id: str, body: Mapping[str, Any] | bytes | str
+    ) -> Generator[LlmRequest | str, LlmReply, None]:
+        """Run an agent as ``…/_execute/stream`` does; yield the events, too, the first of which is empty.
+
+        Raises:
+            Answer: the stream was not opened.
+            NoAnswer: the stream never ends.
+        """
+        agent = self.resources.agents.get(agent_id)
+        if agent is None:
+            raise not_found("agent", agent_id)
+        if is_v2(agent):
+            reason = (
+                "V2 agents (CONVERSATIONAL_V2) do not support streaming. Please use the non-streaming execute "
+                f"endpoint: POST /_plugins/_ml/agents/{agent_id}/_execute"
+            )
+            raise RestFailure(400, "status_exception", reason)
+        yield ""
+        try:
+            run = self.execution(agent_id, body, streamed=True)
+            step = next(run)
+            while True:
+                if not isinstance(step, Piece):
+                    step = run.send((yield step))
+                elif agent["type"].lower() != "conversational":
+                    raise NoAnswer
+                else:
+                    yield step.frame()
+                    step = next(run)
+        except StopIteration:
+            if agent["type"].lower() != "conversational":
+                raise NoAnswer from None
+        except StreamEnded:
+            pass
+        except Answer as failure:
+            yield error_frame(failure.body)
+
+    def execution(self, agent_id: str, body: Mapping[str, Any] | bytes | str, streamed: bool = False) -> Run:
+        """Return the run as a generator of LLM calls, and of pieces if streamed, that returns the response's body.
 
         Raises:
             Answer: the run failed; the exception carries the response.
@@ -96,6 +171,10 @@ class ClusterCore:
         except (RecursionError, ValueError):  # nested too deeply, or a number beyond a double
             raise no_input(self.modern) from None
         given = read_input(document, self.settings.is_on(UNIFIED_API)) if self.unified else None
+        if streamed:
+            if parameters is None:
+                raise illegal_argument("Expected RemoteInferenceInputDataSet for agent execution")
+            parameters["stream"] = "true"
         if parameters is None and given is None:
             raise illegal_argument("Agent input data can not be empty.")
         agent = self.resources.agents.get(agent_id)
@@ -194,6 +273,6 @@ class ClusterCore:
         """Call a model and return the data map of its answer."""
         loaded = self.resources.use(model_id or "")
         check_input(loaded.model, parameters)
-        answer = yield from predict(loaded.connector, parameters, self.modern)
+        answer = yield from predict(loaded.connector, parameters, self.modern, unified=self.unified)
         check_output(loaded.model, answer)
         return answer

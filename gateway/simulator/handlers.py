@@ -12,7 +12,7 @@ from gateway.simulator.bodies import parse_object
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.errors import Json, RestFailure
 from gateway.simulator.memory import Message, new_id, page
-from gateway.simulator.predict import LlmReply, LlmRequest
+from gateway.simulator.predict import LlmReply, LlmRequest, Run
 from gateway.simulator.values import to_parameters
 
 
@@ -72,7 +72,7 @@ def put_settings(core: ClusterCore, request: Request, _: str) -> Json:
 # Running
 
 
-def execute(core: ClusterCore, request: Request, agent_id: str) -> Generator[LlmRequest, LlmReply, Any]:
+def execute(core: ClusterCore, request: Request, agent_id: str) -> Run:
     """Run an agent."""
     result = yield from core.execution(agent_id, request.body)
     if request.query.get("async") == "true":
@@ -83,13 +83,16 @@ def execute(core: ClusterCore, request: Request, agent_id: str) -> Generator[Llm
     return result
 
 
-def execute_stream(core: ClusterCore, request: Request, agent_id: str) -> Json:
-    """Refuse: the transport for streaming is not installed."""
+def execute_stream(core: ClusterCore, request: Request, agent_id: str) -> Generator[LlmRequest | str, LlmReply, None]:
+    """Run an agent with an event stream, if the plugins for it are installed; yield the events, too."""
+    if core.streams:
+        yield from core.stream(agent_id, request.body)
+        return
     uri = f"unable to serve uri [{request.path}] and method [{request.method}]"
     raise RestFailure(500, "illegal_state_exception", f"The engine does not support HTTP streaming, {uri}")
 
 
-def predict(core: ClusterCore, request: Request, model_id: str) -> Generator[LlmRequest, LlmReply, Any]:
+def predict(core: ClusterCore, request: Request, model_id: str) -> Run:
     """Call a model without an agent."""
     parameters = to_parameters(request.json(core).get("parameters") or {}, core.modern)
     answer = yield from core.predict(model_id, parameters)

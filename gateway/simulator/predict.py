@@ -1,6 +1,7 @@
 """One call of a model through its connector: render, send, read the answer.
 
-The runners are generators: they yield an `LlmRequest` and are sent the `LlmReply`. Nothing here does any I/O.
+The runners are generators: they yield an `LlmRequest` and are sent the `LlmReply`. A streamed run yields the pieces of
+its answer, too. Nothing here does any I/O.
 """
 
 from __future__ import annotations
@@ -14,6 +15,18 @@ from gateway.simulator import jsonpath
 from gateway.simulator.errors import ExecuteFailure, illegal_argument
 from gateway.simulator.lenient import is_json
 from gateway.simulator.render import Parameters, escaped, fill, payload
+from gateway.simulator.streams import (
+    CHAT,
+    NO_STREAM,
+    Piece,
+    StreamEnded,
+    can_stream,
+    chat_pieces,
+    converse_pieces,
+    converse_request,
+    interface_of,
+    is_streamed,
+)
 from gateway.simulator.values import read_answer
 
 Tensor = dict[str, Any]
@@ -39,16 +52,21 @@ class LlmReply:
     failure: str | None = None
 
 
-Run = Generator[LlmRequest, LlmReply, Any]
+Run = Generator[LlmRequest | Piece, LlmReply, Any]
 
 
 def predict(
-    connector: Mapping[str, Any], parameters: Mapping[str, str | None], modern: bool, type_: str = "PREDICT"
+    connector: Mapping[str, Any],
+    parameters: Mapping[str, str | None],
+    modern: bool,
+    type_: str = "PREDICT",
+    unified: bool = False,
 ) -> Run:
     """Call what the connector's action of this type calls, and return the data map of its answer.
 
     Raises:
         ExecuteFailure: the template could not be rendered, or the model failed.
+        StreamEnded: the model failed in a streamed run.
     """
     action = next((action for action in connector["actions"] if action["action_type"].upper() == type_), None)
     if action is None:
@@ -56,6 +74,12 @@ def predict(
     given = escaped(parameters, modern)
     values: Parameters = {**(connector.get("parameters") or {}), **given}
     body = payload(action.get("request_body") or "", values, modern)
+    streamed = is_streamed(values, modern)
+    if streamed and not can_stream(connector, values):
+        yield Piece(NO_STREAM, is_last=True)
+        raise StreamEnded
+    if streamed and interface_of(values) != CHAT:
+        body = converse_request(body, has_images=unified)
     secrets = {f"credential.{name}": value for name, value in (connector.get("credential") or {}).items()}
     reply = yield LlmRequest(
         url=fill(action["url"], values),
@@ -63,7 +87,19 @@ def predict(
         body=_on_the_wire(body),
         timeout=float((connector.get("client_config") or {}).get("read_timeout") or 30_000),
     )
-    return data_map(reply, values.get("response_filter"))
+    if not streamed:
+        return data_map(reply, values.get("response_filter"))
+    ids = (values.get("memory_id") or "", values.get("parent_interaction_id") or "")
+    try:
+        _check(reply)
+    except ExecuteFailure as failure:
+        yield Piece(failure.details, is_last=True)
+        raise StreamEnded from None
+    is_chat = interface_of(values) == CHAT
+    pieces, answer = chat_pieces(reply.body) if is_chat else converse_pieces(json.loads(reply.body))
+    for piece in pieces:
+        yield Piece(piece, False, *ids)
+    return answer
 
 
 def _on_the_wire(body: str) -> str:
@@ -74,15 +110,19 @@ def _on_the_wire(body: str) -> str:
     return joined.encode("utf-8", "replace").decode()
 
 
-def data_map(reply: LlmReply, response_filter: str | None) -> dict[str, Any]:
-    """Return the answer as a map: filtered, and wrapped as ``{"response": …}`` unless it is a JSON object already."""
+def _check(reply: LlmReply) -> None:
+    """Raise ExecuteFailure if the model failed."""
     if reply.failure is not None:
-        raise ExecuteFailure(
-            500, "OpenSearchStatusException", f"Error communicating with remote model: {reply.failure}"
-        )
+        details = f"Error communicating with remote model: {reply.failure}"
+        raise ExecuteFailure(500, "OpenSearchStatusException", details)
     if reply.status >= 300:
         details = f"Error from remote service: {reply.body}"
         raise ExecuteFailure(reply.status, "OpenSearchStatusException", details)
+
+
+def data_map(reply: LlmReply, response_filter: str | None) -> dict[str, Any]:
+    """Return the answer as a map: filtered, and wrapped as ``{"response": …}`` unless it is a JSON object already."""
+    _check(reply)
     if response_filter is None:
         answer = _parsed(reply.body, read_answer)
         return answer if isinstance(answer, dict) else {"response": answer}

@@ -13,6 +13,7 @@ from typing import Any
 from gateway.mlcommons.template import InfiniteLoop, escape_json, substitute
 from gateway.simulator.errors import ExecuteFailure, illegal_argument
 from gateway.simulator.lenient import is_json
+from gateway.simulator.streams import CHAT, interface_of, is_streamed, with_stream
 from gateway.simulator.values import quoted_inside
 
 Parameters = dict[str, "str | None"]
@@ -71,6 +72,8 @@ def payload(template: str, parameters: Parameters, modern: bool) -> str:
     body = fill(template, parameters)
     if not is_json(body, MAX_DEPTH if modern else None):
         raise illegal_argument(f"Invalid payload: {body}")
+    if is_streamed(parameters, modern) and interface_of(parameters) == CHAT:
+        body = with_stream(body)
     if (parameters.get("skip_validating_missing_parameters") or "").lower() != "true":
         _check_filled(body)
     return body

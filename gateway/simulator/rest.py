@@ -1,7 +1,7 @@
 """The REST API as a table of methods, paths and handlers, without a network.
 
 `respond` is a generator, like the runs of agents: it yields the calls of models, and a `Pause` (sent None) where other
-requests may run. It returns a `Response`.
+requests may run. Of a streamed run it also yields the events, the first of which is empty. It returns a `Response`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gateway.simulator.errors import Answer, RestFailure, no_handler, wrong_meth
 from gateway.simulator.handlers import Handler, Pause, Request
 from gateway.simulator.predict import LlmReply, LlmRequest
 from gateway.simulator.settings import SWITCH
+from gateway.simulator.streams import Piece
 
 PREFIX = "/_plugins/_ml/"
 _COMMON = frozenset({"pretty", "human", "error_trace", "filter_path", "format"})
@@ -32,7 +33,8 @@ class Response:
     body: Any
 
 
-Serve = Generator[LlmRequest | Pause, LlmReply | None, Response]
+Step = LlmRequest | Pause | Piece | str
+Serve = Generator[Step, LlmReply | None, Response]
 
 
 def respond(core: ClusterCore, request: Request) -> Serve:
@@ -45,7 +47,7 @@ def respond(core: ClusterCore, request: Request) -> Serve:
     return Response(200, _filtered(body, only) if only else body)
 
 
-def _dispatch(core: ClusterCore, request: Request) -> Generator[LlmRequest | Pause, LlmReply | None, Any]:
+def _dispatch(core: ClusterCore, request: Request) -> Generator[Step, LlmReply | None, Any]:
     if request.method == "OPTIONS":
         return None
     allowed: list[str] = []

@@ -13,11 +13,12 @@ from aiohttp import web
 
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.errors import NoAnswer
-from gateway.simulator.handlers import Pause, Request
+from gateway.simulator.handlers import Request
 from gateway.simulator.llm import LlmEndpoints
 from gateway.simulator.llm.endpoints import Script, slowness
 from gateway.simulator.predict import LlmReply, LlmRequest
 from gateway.simulator.rest import Response, respond
+from gateway.simulator.streams import Piece
 
 MAX_BODY = 100 * 1024 * 1024
 _LLM_MAX_BODY = 2 * MAX_BODY
@@ -28,6 +29,7 @@ class Simulator:
 
     ``async with Simulator("2.19.0") as simulator:`` has `url` (the cluster) and `llm_url` (the models). `strict`
     models refuse what their provider would refuse; others accept any body. `refresh_seconds`: see `ClusterCore`.
+    `streams`: the plugins for ``_execute/stream`` are installed.
     """
 
     def __init__(
@@ -37,8 +39,10 @@ class Simulator:
         port: int = 0,
         llm_port: int = 0,
         refresh_seconds: float = 0.0,
+        streams: bool = False,
     ) -> None:
         self.core = ClusterCore(version, refresh_seconds=refresh_seconds)
+        self.core.streams = streams
         self.llm = LlmEndpoints(strict)
         self.url = self.llm_url = ""
         self.pause: Callable[[], Awaitable[Any]] = partial(asyncio.sleep, 0.01)
@@ -90,7 +94,7 @@ class Simulator:
         await web.TCPSite(runner, "127.0.0.1", port).start()
         return f"http://127.0.0.1:{runner.addresses[0][1]}"
 
-    async def _cluster(self, incoming: web.Request) -> web.Response:
+    async def _cluster(self, incoming: web.Request) -> web.StreamResponse:
         if incoming.path == "/_simulator":
             return web.json_response({"version": self.core.version, "llm_url": self.llm_url})
         if incoming.path == "/received":
@@ -101,19 +105,46 @@ class Simulator:
             return web.Response(status=413)
         headers = {name.lower(): value for name, value in incoming.headers.items()}
         request = Request(incoming.method, incoming.raw_path, headers, body)
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+
+        async def send(event: str) -> None:
+            if not stream.prepared:
+                await stream.prepare(incoming)
+            if event:
+                await stream.write(event.encode("utf-8", "replace"))
+
         try:
-            response = await self._respond(request)
+            is_stream = request.path.endswith("/_execute/stream")
+            response = await (self._serve_request(request, send) if is_stream else self._respond(request))
         except NoAnswer:
             await self._stopping.wait()  # the client gives up, or the server stops
             raise
+        if stream.prepared:
+            await stream.write_eof()
+            return stream
         return _web_response(response, pretty="pretty" in request.query)
 
     async def _respond(self, request: Request) -> Response:
+        """Answer a request that is no stream."""
+        return await self._serve_request(request)
+
+    async def _serve_request(self, request: Request, send: Callable[[str], Awaitable[None]] | None = None) -> Response:
+        """Answer a request. send: sends an event of a stream."""
         serve = respond(self.core, request)
         try:
-            call = next(serve)
+            step = next(serve)
             while True:
-                call = serve.send(await (self.pause() if isinstance(call, Pause) else self._post(call)))
+                match step:
+                    case LlmRequest():
+                        step = serve.send(await self._post(step))
+                        continue
+                    case str() if send is not None:
+                        await send(step)
+                    case Piece():
+                        raise NoAnswer  # nobody reads the stream
+                    case _:
+                        await self.pause()
+                step = next(serve)
         except StopIteration as end:
             response: Response = end.value
             return response
@@ -142,7 +173,8 @@ class Simulator:
         text = (await incoming.read()).decode("utf-8", "replace")
         await asyncio.sleep(slowness(incoming.path))
         reply = self.llm(LlmRequest(str(incoming.url), dict(incoming.headers), text))
-        return web.Response(status=reply.status, text=reply.body, content_type="application/json")
+        content_type = "text/event-stream" if reply.body.startswith("data:") else "application/json"
+        return web.Response(status=reply.status, text=reply.body, content_type=content_type)
 
 
 def _web_response(response: Response, pretty: bool) -> web.Response:

@@ -95,6 +95,15 @@ class SimulatedCluster:
             return self.model(template)
         return names[f"model-{template}"]
 
+    def signed_model(self, template: str) -> str:
+        """Return the id of a new model whose connector signs its requests, as AWS wants it."""
+        body = connector_body(template, self.templates[template], LLM_URL)
+        body["parameters"] |= {"region": "us-east-1", "service_name": "bedrock"}
+        body |= {"protocol": "aws_sigv4", "credential": {"access_key": "a", "secret_key": "s"}}
+        made = self.core.resources.create_connector(body)
+        model = {"name": f"signed-{template}", "function_name": "remote", **made}
+        return str(self.core.resources.register_model(model, True)["model_id"])
+
     def _profile(self, name: str) -> AgentProfile:
         """The agent as the gateway reads it, from the documents that GET shows."""
         resources, agent_id = self.core.resources, self.agents[name]
@@ -128,8 +137,12 @@ class SimulatedCluster:
         policy: Policy | None = None,
         memory_id: str | None = None,
         strict: bool = True,
+        streaming: bool = False,
     ) -> Sent:
         """The same through the gateway. strict: the models check what they get as the providers do.
+
+        streaming: to the stream endpoint; an event with an error counts as status 500, and what asks the LLM for a
+        stream is left out of the bodies that it got.
 
         pairs: what the memory holds. memory_id: that memory; None makes one.
         """
@@ -147,13 +160,25 @@ class SimulatedCluster:
                 policy or Policy(),
                 new_turn_id(),
                 tuple(pairs) if profile.memory_type else (),
+                streaming=streaming,
             )
         except GatewayError as error:
             return Sent(request.input, None, error, None)
         assert made.body is not None
         self.core.llm = LlmEndpoints() if strict else answer_any
-        executed = self.core.execute(self.agents[name], b"".join(made.body))
+        run = self._stream if streaming else self.core.execute
+        executed = run(self.agents[name], b"".join(made.body))
         return Sent(request.input, made, None, executed, self.stored(profile, memory_id))
+
+    def _stream(self, agent_id: str, body: bytes) -> Executed:
+        executed = self.core.execute_streamed(agent_id, body)
+        failed = any(sign in executed.body for sign in ('data: {"error"', "Error from remote", "Fail to execute"))
+        llm_bodies = []
+        for text in executed.llm_bodies:
+            document = json.loads(text)
+            assert document.pop("stream", "messages" in document) is True
+            llm_bodies.append(json.dumps(document))
+        return Executed(500 if failed else executed.status, executed.body, llm_bodies)
 
     def stored(self, profile: AgentProfile, memory_id: str | None) -> str | None:
         """Return the question that memory holds of the last turn. memory_id: None for any memory."""
@@ -217,6 +242,8 @@ def _calling(cluster: SimulatedCluster, common: dict[str, Any], tool: Any) -> It
         yield {**agent, "name": f"fc_llm-{template}", "llm": llm, "tools": tools}
         bare = {"model_id": cluster.model(template), "parameters": {"max_iteration": "5", "system_prompt": "Be brief."}}
         yield {**agent, "name": f"fc_noprompt-{template}", "llm": bare}
+        signed = {"model_id": cluster.signed_model(template), "parameters": prompt}
+        yield {**agent, "name": f"fc_signed-{template}", "llm": signed}
 
 
 @cache

@@ -156,18 +156,25 @@ async def test_without_a_question_there_is_nothing_to_turn_into_input(client: Cl
     assert len(client.cluster.bodies) == 1
 
 
-@pytest.mark.parametrize("agent", [V1, V2, FLOW], ids=["v1", "v2", "legacy"])
 @pytest.mark.parametrize("own", [{}, {"skip_validating_missing_parameters": "false"}], ids=["", "own"])
 async def test_a_placeholder_in_a_text_is_not_looked_for_on_the_stream_endpoint(
-    client: Client, agent: str, own: dict[str, str]
+    client: Client, own: dict[str, str]
 ) -> None:
     """The cluster writes ``$`` for ``\\u0024`` before it looks (docs/internals/facts.md, 3.5 and later)."""
     client.cluster.answers = [RAN, RAN]
     body = {"input": "say ${parameters.x}", "parameters": own}
-    assert (await client.execute(agent, body, stream=True)).status == 200
+    assert (await client.execute(V1, body, stream=True)).status == 200
     assert client.cluster.sent[-1]["parameters"]["skip_validating_missing_parameters"] == "true"
-    assert (await client.execute(agent, {"input": "hello"})).status == 200
+    assert (await client.execute(V1, {"input": "hello"})).status == 200
     assert "skip_validating_missing_parameters" not in client.cluster.sent[-1].get("parameters", {})
+
+
+@pytest.mark.parametrize("agent", [V2, FLOW], ids=["v2", "flow"])
+async def test_an_agent_that_cannot_stream_is_refused(client: Client, agent: str) -> None:
+    answer = await client.execute(agent, {"input": "hello"}, stream=True)
+    (problem,) = (await answer.json())["error"]["problems"]
+    assert (answer.status, problem["code"]) == (400, "STREAM_UNSUPPORTED")
+    assert client.cluster.bodies == []
 
 
 async def test_the_stream_endpoint_gets_the_parameters_it_wants_beside_input(client: Client) -> None:

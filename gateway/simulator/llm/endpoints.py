@@ -95,7 +95,7 @@ def answer_any(request: LlmRequest) -> LlmReply:
     provider = provider_of(urlsplit(request.url).path, parsed)
     if provider is None:
         return LlmReply(404, json.dumps({"message": f"no such endpoint: {request.url}"}))
-    return LlmReply(200, json.dumps(provider.answer(_unscripted(request))))
+    return LlmReply(200, _worded(provider.answer(_unscripted(request)), parsed))
 
 
 def _unscripted(request: LlmRequest) -> str:
@@ -164,9 +164,15 @@ class LlmEndpoints:
             case Reply(status, body):
                 return LlmReply(status, body)
             case Call(tool, arguments, text, call_id):
-                return LlmReply(200, json.dumps(provider.tool_call(text, tool, dict(arguments), call_id)))
+                return LlmReply(200, _worded(provider.tool_call(text, tool, dict(arguments), call_id), parsed))
             case _:
-                return LlmReply(200, json.dumps(provider.answer(scripted)))
+                return LlmReply(200, _worded(provider.answer(scripted), parsed))
+
+
+def _worded(answer: dict[str, Any], request: Any) -> str:
+    """Return the body of an answer: an event stream if an OpenAI request asks for one."""
+    is_streamed = isinstance(request, dict) and request.get("stream") is True and "choices" in answer
+    return openai.as_stream(answer) if is_streamed else json.dumps(answer)
 
 
 def _json(body: str) -> Any:

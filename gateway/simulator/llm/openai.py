@@ -139,6 +139,20 @@ def _completion(message: dict[str, Any], reason: str) -> dict[str, Any]:
     }
 
 
+def as_stream(completion: dict[str, Any]) -> str:
+    """Return a chat completion as an event stream: a word or a call an event."""
+    (choice,) = completion["choices"]
+    message = choice["message"]
+    deltas: list[dict[str, Any]] = [
+        {"content": word} for word in re.findall(r"\S*\s*", message["content"] or "") if word
+    ]
+    deltas += [{"tool_calls": [{"index": i, **call}]} for i, call in enumerate(message.get("tool_calls") or ())]
+    chunks = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    chunks.append({"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]})
+    events = [json.dumps({**completion, "object": "chat.completion.chunk", "choices": [chunk]}) for chunk in chunks]
+    return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
+
+
 def error(status: int, message: str) -> str:
     """Return the body of a failure; only the HTTP status has `status`."""
     return json.dumps({"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}})
