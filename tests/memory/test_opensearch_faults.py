@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.config.opensearch import OpenSearchAccount
 from gateway.memory.model import SessionKey, SessionPage, Turn
 from gateway.memory.store import SessionConflict, Store, StoreUnavailable
+from gateway.memory.stores import opensearch_cluster
 from gateway.memory.stores.opensearch import OpenSearchStore
 from tests.lifecycle.process import until
 from tests.memory.conversations import assistant, image, key, medium, texts, turn, user
@@ -254,3 +256,22 @@ async def test_session_that_is_made_again_survives_a_writer_that_finishes_the_de
         number += 1
     assert number > 10
     await other.close()
+
+
+async def test_an_answer_without_an_end_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opensearch_cluster, "LONGEST_ANSWER", 1_000_000)
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+                await writer.drain()
+
+    async with await asyncio.start_server(endless, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        cluster = opensearch_cluster.Cluster(f"http://127.0.0.1:{port}", OpenSearchAccount())
+        with pytest.raises(StoreUnavailable, match="its answer is longer than 1000000 bytes"):
+            await cluster.call("GET", "/")
+        await cluster.close()

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 from opensearchpy import AsyncHttpConnection, AsyncOpenSearch, AWSV4SignerAsyncAuth
+from opensearchpy._async.http_aiohttp import OpenSearchClientResponse
 from opensearchpy.exceptions import ConnectionError as NoConnection
 from opensearchpy.exceptions import ConnectionTimeout, SerializationError, TransportError
 from opensearchpy.serializer import JSONSerializer
@@ -27,6 +28,8 @@ from gateway.memory.stores.opensearch_credentials import HeldCredentials, find_c
 
 BATCH = 8_000_000
 """Most bytes of documents in a request. Smaller domains of Amazon OpenSearch Service take 10 MiB."""
+LONGEST_ANSWER = 100_000_000
+"""Most bytes of an answer: ten times what the longest page of a session takes."""
 _ERROR_TEXT = 300
 _FIRST_WAIT = 0.1
 _NO_SHARD = "no_shard_available_action_exception"
@@ -55,6 +58,30 @@ class _Json(JSONSerializer):
             return msgspec.json.decode(s)
         except msgspec.DecodeError as error:
             raise SerializationError(error) from error
+
+
+class _Response(OpenSearchClientResponse):
+    """A response that is read up to `LONGEST_ANSWER`."""
+
+    _body: bytes | None = None
+
+    async def read(self) -> bytes:
+        if self._body is None:
+            body = bytearray()
+            async for piece in self.content.iter_any():
+                body += piece
+                if len(body) > LONGEST_ANSWER:
+                    self.close()
+                    raise OSError(f"its answer is longer than {LONGEST_ANSWER} bytes")
+            self._body = bytes(body)
+        return self._body
+
+
+class _Connection(AsyncHttpConnection):
+    async def _create_aiohttp_session(self) -> None:
+        await super()._create_aiohttp_session()
+        assert self.session is not None
+        self.session._response_class = _Response
 
 
 class Cluster:
@@ -218,7 +245,7 @@ class Cluster:
             options["ssl_context"] = await asyncio.to_thread(_tls, settings.ca_file, self._part)
         return AsyncOpenSearch(
             [self.url],
-            connection_class=AsyncHttpConnection,
+            connection_class=_Connection,
             serializer=_Json(),
             serializers={"application/json": _Json()},
             timeout=settings.seconds,
