@@ -9,7 +9,9 @@ from gateway.errors import AnswerTooLarge, GatewayError
 from gateway.http1.fields import RawHeader
 from gateway.http1.response_heads import ResponseHead
 from gateway.upstream.nodes import may_retry
-from gateway.upstream.outbound import Buffers, OutboundRequest, ResponseTimeouts
+from gateway.upstream.outbound import Buffers, OutboundRequest, ResponseTimeouts, UpstreamConnection
+
+_LARGE = 64 * 1024
 
 
 def encode_fields(fields: list[RawHeader]) -> bytes:
@@ -77,6 +79,19 @@ class WholeResponse:
         self._pieces.append(piece)
         if complete:
             self.response.set_result((self._head, b"".join(self._pieces)))
+        elif len(piece) >= _LARGE:
+            self._take_turns()
+
+    def _take_turns(self) -> None:
+        """Read on in the loop's next turn: it may read a connection for as long as the cluster sends faster."""
+        connection = self.outbound.connection
+        if connection is not None:
+            connection.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on, connection)
+
+    def _read_on(self, connection: UpstreamConnection) -> None:
+        if self.outbound.connection is connection:
+            connection.resume_reading()
 
     def on_end(self) -> bool:
         """See `RequestOwner`."""
