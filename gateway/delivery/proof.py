@@ -19,7 +19,7 @@ from gateway.mlcommons.agents.flow import Flow, LlmStep, target_values
 from gateway.mlcommons.expansion import RenderFailure, allow_for, spend
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.memory_form import is_storable, show_readable
-from gateway.mlcommons.profile import Tool
+from gateway.mlcommons.profile import Tool, overlay
 from gateway.mlcommons.rendering import call_values, first_call, parse_payload, step_call
 from gateway.mlcommons.runtime_values import HOSTILE, RuntimeValues
 from gateway.mlcommons.tool_types import MODEL_TOOL
@@ -46,6 +46,11 @@ class Proved(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._parameters)
+
+    def __eq__(self, other: object) -> bool:
+        return self._parameters == (other._parameters if isinstance(other, Proved) else other)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"Proved({self._parameters!r})"
@@ -97,7 +102,7 @@ def prove(
     additions: what is delivered beside the messages.
     question: the texts that may replace the question in the calls of a flow's later LLM tools.
     """
-    request = {**call.params, **candidate.parameters}
+    request = overlay(call.params, candidate.parameters)
     for env in runtime_values(call, candidate.parameters):
         wanted = candidate.expected(env)
         if wanted is None or list(locate(wanted, QUESTION)):

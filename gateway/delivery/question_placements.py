@@ -31,7 +31,7 @@ def coded_question(call: CallModel, question: Question, text: str) -> Parameters
     if call.raw_parameters and not call.later_llms:
         return raw_question(call, question, raw_text(text))
     reference, helpers = reference_to(call, f"{question.helper}_", text, call.escape_prefix)
-    return {"question": question.form, question.helper: reference, **helpers}
+    return {**helpers, "question": question.form, question.helper: reference}
 
 
 def raw_question(call: CallModel, question: Question, fragment: str) -> Parameters:
@@ -57,7 +57,7 @@ def in_prompt(call: CallModel, text: tuple[str, Parameters]) -> Parameters:
     assert call.prompt_parameter is not None
     reference, helpers = text
     prompt_parameter = call.prompt_parameter
-    return {call.key(prompt_parameter.name): prompt_parameter.before + reference + prompt_parameter.after, **helpers}
+    return {**helpers, call.key(prompt_parameter.name): prompt_parameter.before + reference + prompt_parameter.after}
 
 
 def reference_to(call: CallModel, name: str, text: str, escape_prefix: str) -> tuple[str, Parameters]:

@@ -19,6 +19,7 @@ class Reporter:
 
     def __init__(self, settings: Settings, log: Logger, metrics: Metrics) -> None:
         self._payloads = settings.logs.payloads
+        self._logs_steps = settings.logs.level == "debug"
         self._log = log
         self._metrics = metrics
 
@@ -44,6 +45,8 @@ class Reporter:
     def planned(self, plan: Plan) -> None:
         """Count a delivery, and log it at debug level."""
         self.count(plan)
+        if not self._logs_steps:
+            return  # a text may be in very many parameters, whose copy would delay other clients
         step(
             self._log,
             "planned",

@@ -14,7 +14,7 @@ from gateway.mlcommons.template import DEFAULT_DELIMITER, PREFIX, SUFFIX, UNFILL
 _EXPANDED = (UNFILLED, "${_chat_history.")
 """What the cluster would expand, or refuse, in a text that it replays."""
 
-_BRACES = str.maketrans("{}", "\uff5b\uff5d")  # the full-width ones, as a brace would end or open a placeholder
+_BRACES = {"{": "\uff5b", "}": "\uff5d"}  # the full-width ones, as a brace would end or open a placeholder
 _FORM = re.compile(r"\${1,3}\{parameters\.gw_[0-9A-Za-z]+:-([^{}]*)\}")
 _FORM_MARK = "{parameters.gw_"
 _FORM_IN_JSON = re.compile(rb'\${1,3}\{parameters\.gw_[0-9A-Za-z]+:-((?:[^{}"\\]|\\.)*)\}')
@@ -32,7 +32,9 @@ def memory_form(name: str, readable: str) -> str:
 
 def as_default(text: str) -> str:
     """Return `text` without what a placeholder's default can't hold: braces become full-width ones."""
-    return text.translate(_BRACES)
+    for brace, wide in _BRACES.items():  # `translate` takes a hundred times as long, in which no other thread runs
+        text = text.replace(brace, wide)
+    return text
 
 
 def show_readable(text: str) -> str:

@@ -15,6 +15,18 @@ from gateway.mlcommons.tool_types import Calls, type_of
 Parameters = Mapping[str, str]
 
 
+def overlay(under: Parameters, over: Parameters) -> dict[str, str]:
+    """Return the parameters of both; where both have one, that of `over`.
+
+    `over` is copied as a whole, as a text may be in very many parameters. To insert them one after the other takes six
+    times as long, and no other thread runs meanwhile.
+    """
+    found = dict(over)
+    for name, value in under.items():
+        found.setdefault(name, value)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Connector:
     """A connector's predict action and parameters. id is "" for one embedded in a model."""
@@ -145,12 +157,6 @@ class AgentProfile:
         of_tools = tuple(tool.connector.id for tool in self.tools if tool.connector is not None)
         run = (id_ for tool in self.tools if tool.agent is not None for id_ in tool.agent.connector_ids)
         return (*of_models, *of_tools, *run)
-
-    @property
-    def documents(self) -> frozenset[str]:
-        """The documents of its models and connectors: ``models/ID``, ``connectors/ID``."""
-        connectors = (f"connectors/{id_}" for id_ in self.connector_ids if id_)
-        return frozenset((*(f"models/{model.id}" for model in self.models), *connectors))
 
     @property
     def agent_ids(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from gateway.mlcommons.agents.flow import LlmStep
 from gateway.mlcommons.agents.unified import with_user_turn
 from gateway.mlcommons.expansion import RenderFailure, expand, spend_on_json
 from gateway.mlcommons.generations import ABILITIES
-from gateway.mlcommons.profile import AgentProfile, Model, Tool
+from gateway.mlcommons.profile import AgentProfile, Model, Tool, overlay
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.sent_body import sent_body
 from gateway.mlcommons.template import PREFIX, UNFILLED, escape_json, may_be_json
@@ -62,7 +62,7 @@ def payload(model: Model, values: Mapping[str, str], raw_parameters: bool) -> st
     raw = frozenset(map(str.strip, values.get("no_escape_params", "").split(","))) if raw_parameters else frozenset()
     filling = _Filling(model, values, raw)
     template = _NULL_DEFAULT.sub(filling.null_or_quoted, model.connector.request_body)
-    return expand(template, {**model.connector.parameters, **values}, filling.look_up)
+    return expand(template, overlay(model.connector.parameters, values), filling.look_up)
 
 
 @dataclass(frozen=True, slots=True)

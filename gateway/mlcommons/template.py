@@ -146,7 +146,7 @@ class _Escapes(dict[int, str]):
 _ESCAPES = _Escapes({ord(char): f"\\{letter}" for char, letter in zip('"\\/\b\f\n\r\t', '"\\/bfnrt', strict=True)})
 
 
-_PIECE = 250_000  # characters
+_PIECE = 20_000  # characters
 
 
 def escape_json(text: str) -> str:

@@ -26,7 +26,7 @@ async def _logged(level: str, agent: str, body: Any, status: int | None = None) 
     written = io.StringIO()
     async with Simulator("2.19.0") as simulator:
         agents = seed_core(simulator.core, simulator.llm_url)
-        gateway = build(settings_for(simulator.url), log=configure(level, "json", written))
+        gateway = build(settings_for(simulator.url, {"logs": {"level": level}}), log=configure(level, "json", written))
         await gateway.start()
         headers = {"Authorization": "Basic c2VjcmV0OnNlY3JldA==", "X-Opaque-Id": "mine"}
         async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}", headers=headers) as client:

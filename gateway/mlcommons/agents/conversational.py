@@ -9,7 +9,7 @@ from gateway.mlcommons.agents.base import AgentBehaviour, Requirement
 from gateway.mlcommons.agents.flow import selected_tools
 from gateway.mlcommons.expansion import expand
 from gateway.mlcommons.generations import ABILITIES, LAST_READ, Generation
-from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.profile import AgentProfile, overlay
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers import registry
 
@@ -56,13 +56,13 @@ class Conversational(AgentBehaviour):
 
     def call_values(self, profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> dict[str, str]:
         """Return the merged parameters, with the prompt after its passes."""
-        values = {**_own_parameters(profile), **params}
+        values = overlay(_own_parameters(profile), params)
         calls_functions = self.calls_functions(profile, params)
         if calls_functions:
             values = _with_tools(profile, values)
         if env.history is not None:
             values |= _replayed(profile, env.history, calls_functions)
-        values = {**profile.llm_parameters, **values}
+        values = overlay(profile.llm_parameters, values)
         for name in ("prompt.prefix", "prompt.suffix", "prompt.format_instruction"):
             values.setdefault(name, "<built-in>")
         if profile.version >= (3, 5):

@@ -10,7 +10,7 @@ from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
 from gateway.mlcommons.agents.base import AgentBehaviour, Requirement
 from gateway.mlcommons.expansion import RenderFailure, expand, spend, spend_on_json
 from gateway.mlcommons.generations import ABILITIES
-from gateway.mlcommons.profile import AgentProfile, Model, Tool
+from gateway.mlcommons.profile import AgentProfile, Model, Tool, overlay
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import escape_json, may_be_json
 from gateway.mlcommons.tool_types import CONNECTOR_TOOL, PLANNING_TOOL, type_of
@@ -108,7 +108,7 @@ def _first_step(flow: Flow, profile: AgentProfile, params: Mapping[str, str], en
 def _steps(profile: AgentProfile, params: Mapping[str, str], env: RuntimeValues) -> Iterator[LlmStep]:
     values = dict(params)
     tools = selected_tools(profile, params)
-    keeps_outputs = _may_use_outputs(tools, params)
+    keeps_outputs = len(tools) > 1 and _may_use_outputs(tools, params)
     for tool in tools:
         if tool.target is not None or tool.sends_one_text:
             yield LlmStep(profile, tool, dict(values))
@@ -198,7 +198,7 @@ def tool_values(profile: AgentProfile, tool: Tool, values: Mapping[str, str]) ->
         RenderFailure: the request has `x` and ``<tool>.x`` on 2.x, where the order of a hash table decides.
     """
     spend(_WORK_OF_NAME * len(values))
-    merged = {**tool.parameters, **values}
+    merged = overlay(tool.parameters, values)
     is_classic = not ABILITIES[profile.generation].raw_parameters
     prefixes = (f"{tool.key}.", f"{tool.type}.") if is_classic else (f"{tool.key}.",)
     for name in [name for name in values if name.startswith(prefixes)]:
