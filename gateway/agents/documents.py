@@ -25,6 +25,7 @@ Document = Mapping[str, Any]
 _WITH_MODEL = (MODEL_TOOL, PLANNING_TOOL)
 """The types of tools whose model is read."""
 _PREDICT, _EXECUTE = "predict", "execute"
+_MOST_PROBLEMS = 100
 
 
 class _Unreadable(Exception):
@@ -102,7 +103,7 @@ def read_profile(
     reader = _Reader(f"agents/{agent_id}", models, connectors, others or {})
     profile = reader.agent(agent_id, agent_doc, version, unified_api)
     if reader.problems:
-        raise UnresolvedAgent.of(list(dict.fromkeys(reader.problems)))
+        raise UnresolvedAgent.of(list(dict.fromkeys(reader.problems))[:_MOST_PROBLEMS])
     check_size(profile)
     return with_provider(profile, tuple(rules))
 

@@ -182,7 +182,7 @@ class Handler:
         """Send the input as the agent's own parameters."""
         profile, rewriter = agent.profile, self._rewriter
         remembered, notices = await read_remembered(self._memory, profile, request, call.headers)
-        is_small = request.is_small and agent.is_small and is_short(remembered)
+        is_small = request.is_small and agent.is_easy and is_short(remembered)
 
         def check(with_media: AgentInput) -> None:
             rewriter.check(agent, request, with_media, remembered, call.streaming)
@@ -244,5 +244,4 @@ class Handler:
         self._reporter.planned(plan)
         headers = delivery_headers(self._answers, plan, input_type, request.has_question)
         known = Delivery(input_type=input_type) if profile is None else describe_delivery(profile, input_type)
-        documents = frozenset() if profile is None else profile.documents
-        return Forward(rewrite.body, headers, delivery=with_plan(known, plan), documents=documents)
+        return Forward(rewrite.body, headers, delivery=with_plan(known, plan))

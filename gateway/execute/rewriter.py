@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from gateway.agents.resolver import ResolvedAgent
@@ -46,7 +48,8 @@ class Rewriter:
         """
         policy = Policy(self.options, self.describes(agent.profile))
         turn_id, plans = turn_id or new_turn_id(), agent.derive(PlanCache)
-        rewrite = rewrite_input(agent.profile, request, agent_input, policy, turn_id, remembered, plans, streaming)
+        with _noted(agent):
+            rewrite = rewrite_input(agent.profile, request, agent_input, policy, turn_id, remembered, plans, streaming)
         return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
 
     def check(
@@ -59,7 +62,8 @@ class Rewriter:
     ) -> None:
         """Raise UndeliverableContent if the input can't be delivered whole, even where its media may be described."""
         policy, plans = Policy(self.options), agent.derive(PlanCache)
-        rewrite_input(agent.profile, request, agent_input, policy, new_turn_id(), remembered, plans, streaming)
+        with _noted(agent):
+            rewrite_input(agent.profile, request, agent_input, policy, new_turn_id(), remembered, plans, streaming)
 
     def rewrite_unproved(
         self,
@@ -98,6 +102,16 @@ def new_turn_id() -> str:
 def read_rules(settings: Settings) -> tuple[Rule, ...]:
     """Return the operator's rules."""
     return tuple(Rule(rule.agent, rule.provider or None, rule.delivery) for rule in settings.agents.rules)
+
+
+@contextmanager
+def _noted(agent: ResolvedAgent) -> Iterator[None]:
+    found = False
+    try:
+        yield
+        found = True
+    finally:
+        agent.note_plan(found=found)
 
 
 def _add_notices(plan: Plan, notices: tuple[Notice, ...]) -> Plan:

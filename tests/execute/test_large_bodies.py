@@ -62,7 +62,15 @@ async def execute(client: Client, body: bytes, **headers: str) -> tuple[int, Any
     return await post(client, f"{FLOW}/_execute", body, **headers)
 
 
+async def plan_once(client: Client, moved: list[str]) -> None:
+    """Have a first request planned: nothing is known of an agent before, so that is done on the thread."""
+    assert (await execute(client, b'{"input":"first"}'))[0] == 200
+    assert moved == ["rewrite"]
+    moved.clear()
+
+
 async def test_small_bodies_stay_on_the_loop(client: Client, moved: list[str]) -> None:
+    await plan_once(client, moved)
     assert (await execute(client, b'{"input":"hello"}'))[0] == 200
     assert (await execute(client, gzip.compress(b'{"input":"hello"}'), **{"Content-Encoding": "gzip"}))[0] == 200
     assert not moved
@@ -88,12 +96,14 @@ async def test_large_bodies_are_read_and_planned_off_the_loop(client: Client, mo
 async def test_documents_that_may_be_sent_as_text_are_planned_off_the_loop(
     client: Client, moved: list[str], format: bytes, expected: list[str]
 ) -> None:
+    await plan_once(client, moved)
     body = b'{"input":[{"text":"Sum up."},%s]}' % (DOCUMENT % format)
     assert (await execute(client, body))[0] == 200
     assert moved == expected
 
 
 async def test_the_plan_for_a_large_image_is_made_on_the_loop(client: Client, moved: list[str]) -> None:
+    await plan_once(client, moved)
     data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(100_000)).decode()
     block = {"type": "image", "source": {"type": "base64", "format": "png", "data": data}}
     assert (await execute(client, json.dumps({"input": [block]}).encode()))[0] in (200, 400)
@@ -205,6 +215,17 @@ async def test_a_refused_input_is_given_back_without_a_collection(
         assert [ref() for ref in inputs] == [None, None]
     finally:
         gc.enable()
+
+
+async def test_once_an_input_was_refused_an_agent_is_planned_for_off_the_loop(client: Client, moved: list[str]) -> None:
+    await plan_once(client, moved)
+    refused = {"input": "hello", "parameters": {"gw_x": "1"}}
+    assert (await execute(client, json.dumps(refused).encode()))[0] == 400
+    assert not moved
+    talk = {"input": [{"role": role, "content": [{"type": "text", "text": "a"}]} for role in ("user", "assistant") * 2]}
+    for body in (refused, talk):
+        await execute(client, json.dumps(body).encode())
+    assert moved == ["rewrite", "rewrite"]
 
 
 # Documents of agents, which may be as expensive as bodies
