@@ -19,9 +19,10 @@ class Attack:
     about: what it does, in one sentence. run: one round of it. every: seconds from the start of a round to the start
     of the next. settings: of the gateway, in addition to the suite's own. timed: whether the latency of another
     client is judged; False where the attack takes, as configured, what the other client needs as well. memory: the
-    most the gateway's resident memory may grow, in bytes. answers: the statuses that the attacker may get. fresh:
-    the attack needs a gateway of its own, which is ended by SIGTERM right after it. ends: the attack itself ends the
-    gateway; there is no other client then. needs_tls: it is made only where clients use TLS.
+    most the gateway's resident memory may grow, in bytes. left: how much of that may remain 5 s later. answers: the
+    statuses that the attacker may get. fresh: the attack needs a gateway of its own, which is ended by SIGTERM right
+    after it. ends: the attack itself ends the gateway; there is no other client then. needs_tls: it is made only where
+    clients use TLS.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Attack:
     settings: Mapping[str, Any] = field(default_factory=dict)
     timed: bool = True
     memory: int = 64 * MEBIBYTE
+    left: int = 64 * MEBIBYTE
     answers: frozenset[int] = frozenset({200})
     fresh: bool = False
     ends: bool = False

@@ -100,13 +100,15 @@ class Target:
     """The gateway under attack. seen: the statuses of answers to the attacker, 0 for an answer that broke off.
 
     scale: 1 for the whole attack, less for a smaller one. terminate: sends SIGTERM to the gateway. prepared: what
-    attacks keep from one round to the next. faults: what an attack found wrong by itself.
+    attacks keep from one round to the next. faults: what an attack found wrong by itself. cpu: seconds that the
+    gateway has used.
     """
 
     port: int
     tls: ssl.SSLContext | None = None
     scale: float = 1.0
     terminate: Callable[[], None] = lambda: None
+    cpu: Callable[[], float] = lambda: 0.0
     seen: Counter[int] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     prepared: dict[object, bytes] = field(default_factory=dict)

@@ -31,6 +31,28 @@ class Documents:
             found |= {f"{kind}/{id_}": document for id_, document in documents.items()}
         return {f"/_plugins/_ml/{path}": document for path, document in found.items()}
 
+    def with_ids_of(self, agent_id: str) -> Documents:
+        """Return the documents with ids that no other agent's have."""
+
+        def named(documents: dict[str, Document]) -> dict[str, Document]:
+            return {f"{agent_id}-{id_}": _renamed(document, agent_id) for id_, document in documents.items()}
+
+        return Documents(_renamed(self.agent, agent_id), named(self.models), named(self.connectors), named(self.others))
+
+
+def _renamed(value: Any, agent_id: str) -> Any:
+    if isinstance(value, list):
+        return [_renamed(item, agent_id) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: f"{agent_id}-{item}" if name in _IDS and isinstance(item, str) else _renamed(item, agent_id)
+        for name, item in value.items()
+    }
+
+
+_IDS = ("model_id", "connector_id", "agent_id")
+
 
 def connector(turns: str = _TURN, parameters: Document | None = None, rest: str = "", **members: Any) -> Document:
     """Return a connector. turns: the messages of its template. rest: what follows them there."""

@@ -18,8 +18,6 @@ from tests.attacks.stage import Stage
 
 AIM, MOST = 0.020, 0.050
 """Seconds: what the 99th percentile of another client's pings should be, and must be, at most."""
-LEFT = 64 * MEBIBYTE
-"""Bytes by which resident memory of a worker may stay larger: what the allocator keeps for later."""
 _ROUND = 60.0
 """Seconds after which a round of an attack, or a request after it, is given up."""
 _AFTER = 150
@@ -136,7 +134,7 @@ async def _pinged(attack: Attack, stage: Stage, target: Target, outcome: Outcome
     outcome.peak = (peak.peak - before.memory) / MEBIBYTE
     _read_pings(pings, attack, outcome, size)
     await _check_requests(stage, outcome)
-    most = before.memory + LEFT * stage.setup.workers
+    most = before.memory + attack.left * stage.setup.workers
     now, outcome.rest = await asyncio.to_thread(
         wait_for_rest, stage.gateway, stage.admin, most, before.descriptors, size.rest
     )

@@ -189,7 +189,7 @@ class Stage(AbstractContextManager["Stage"]):
     def target(self, scale: float) -> Target:
         """The gateway, for an attack."""
         context = ssl.create_default_context(cafile=self.authority) if self.setup.clients_tls else None
-        return Target(self.port, context, scale, self.terminate)
+        return Target(self.port, context, scale, self.terminate, self.gateway.cpu)
 
     def ping(self, count: int, interval: float) -> subprocess.Popen[str]:
         """Start the other client."""

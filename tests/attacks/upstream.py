@@ -8,6 +8,9 @@
 | an upgrade to a websocket | 101, then whatever comes is sent back |
 | an agent, its model and its connector | the benchmark's documents; for agents named ``slow-…`` after a second |
 | ``_execute`` of an agent named ``long-…`` | a short answer after a second |
+| a POST to ``/keep/<path>`` | a short answer; from then on its body is the answer to a GET of ``/<path>`` |
+| an agent named ``endless-…`` | an object that does not end |
+| an agent named ``huge-<bytes>-…`` | an object of so many bytes |
 | any other | a short answer, once the body is there |
 """
 
@@ -16,12 +19,17 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
+from typing import ClassVar
 
 import uvloop
 
 from bench.upstream import AGENT, ANSWER, documents
 
-SLOW_AGENT, LONG_AGENT = "slow-", "long-"
+SLOW_AGENT, LONG_AGENT, ENDLESS_AGENT, HUGE_AGENT = "slow-", "long-", "endless-", "huge-"
+KEEP = "/keep"
+_MOST_KEPT = 2_000
+_ENDLESS = 1 << 40
+_OBJECT = b'{"name":"x","type":"flow","tools":[],"description":"'
 _BLOCK = b"x" * (1 << 17)
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -34,6 +42,7 @@ class Connection(asyncio.Protocol):
     """One connection of the gateway's. It sends no request before it has the answer to the last."""
 
     documents: dict[bytes, bytes]
+    kept: ClassVar[dict[bytes, bytes]] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]
@@ -41,6 +50,7 @@ class Connection(asyncio.Protocol):
         self.left = 0
         self.chunked = self.tunnel = False
         self.tail = b""
+        self.body = b""
         self.writable = asyncio.Event()
         self.writable.set()
         self.task: asyncio.Task[None] | None = None
@@ -85,6 +95,8 @@ class Connection(asyncio.Protocol):
         self._body(rest)
 
     def _body(self, data: bytes) -> None:
+        if self.target.startswith(KEEP.encode()):
+            self.body += data
         self.left = max(0, self.left - len(data))
         if self.chunked:
             self.tail = (self.tail + data)[-len(_CHUNKS_END) :]
@@ -96,7 +108,18 @@ class Connection(asyncio.Protocol):
     def _answer(self) -> None:
         target = self.target.partition(b"?")[0]
         _, kind, *rest = target.split(b"/")
-        if target.startswith(_AGENTS) and target.endswith(b"/_execute"):
+        if target.startswith(KEEP.encode()):
+            self.kept[target.removeprefix(KEEP.encode())], self.body = self.body, b""
+            if len(self.kept) > _MOST_KEPT:
+                self.kept.pop(next(iter(self.kept)))
+            self._send(ANSWER)
+        elif self.method == b"GET" and target in self.kept:
+            self._send(self.kept[target])
+        elif target.startswith(_AGENTS + ENDLESS_AGENT.encode()) and self.method == b"GET":
+            self.task = asyncio.ensure_future(self._pieces(_ENDLESS, _OBJECT))
+        elif target.startswith(_AGENTS + HUGE_AGENT.encode()) and self.method == b"GET":
+            self.task = asyncio.ensure_future(self._pieces(int(target.split(b"-")[1]), _OBJECT, b'"}'))
+        elif target.startswith(_AGENTS) and target.endswith(b"/_execute"):
             self._later(1.0 if target.startswith(_AGENTS + LONG_AGENT.encode()) else 0.0, ANSWER)
         elif target.startswith(_AGENTS):
             slow = target.startswith(_AGENTS + SLOW_AGENT.encode())
@@ -132,13 +155,16 @@ class Connection(asyncio.Protocol):
         await asyncio.sleep(seconds)
         await self._pieces(size)
 
-    async def _pieces(self, size: int) -> None:
-        self.transport.write(_HEAD % size)
+    async def _pieces(self, size: int, begin: bytes = b"", end: bytes = b"") -> None:
+        """Send `size` bytes that begin and end like this."""
+        self.transport.write(_HEAD % size + begin)
+        size -= len(begin) + len(end)
         for start in range(0, size, len(_BLOCK)):
             await self.writable.wait()
             if self.transport.is_closing():
                 return
             self.transport.write(_BLOCK[: size - start])
+        self.transport.write(end)
 
 
 async def main(port: int, certificate: str = "") -> None:
