@@ -77,6 +77,8 @@ class Gateway:
             self._now.store,
             is_worker,
             self._recording.store,
+            self._now.holds,
+            lambda documents, before: self._now.port.lifecycle.runs_planned_with(documents, before),
         )
         self._data = _listener(self._now.port, settings, log, self._tls.listener_context() if self._tls else None)
         admin = build_application(self._admin_pages, log)

@@ -6,7 +6,7 @@ the cluster through a `ClusterReader`, and media through a `MediaFetcher`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -91,6 +91,7 @@ class Forward(msgspec.Struct, frozen=True):
         there was no response. If nothing was sent, it is not called. A `Forward` of `retry` without one keeps that of
         the first. It may return work that takes longer, which is awaited.
     guardrails: what guardrails did, see `ExchangeRecord`; those that check the response are added before it is sent.
+    documents: those that the plan depends on, ``models/ID`` and ``connectors/ID``.
     """
 
     body: Sequence[bytes | memoryview] | None = None
@@ -105,6 +106,7 @@ class Forward(msgspec.Struct, frozen=True):
     render: Callable[[str], str] | None = None
     answered: Answered | None = None
     guardrails: Sequence[dict[str, Any]] = ()
+    documents: Set[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Sized
 from typing import NamedTuple
 
+from gateway.agents.holds import Holds
 from gateway.config.schema import Settings
 from gateway.memory.store import Store
 from gateway.observe.logs import Logger
@@ -20,7 +21,8 @@ class UseCases(NamedTuple):
     """The use cases that handle requests. manage: None if registration is off.
 
     sessions, memory, store: the gateway's own sessions on the cluster's paths, in use, and where they are kept; None
-    without memory. policy: what was spent, and guardrails.
+    without memory. policy: what was spent, and guardrails. holds: documents that `execute` uses in place of the
+    cluster's; None if it can't.
     """
 
     execute: ExecuteHandler
@@ -30,6 +32,7 @@ class UseCases(NamedTuple):
     memory: SessionKeeper | None = None
     store: Store | None = None
     policy: PolicyKeeper | None = None
+    holds: Holds | None = None
 
 
 UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
@@ -49,7 +52,7 @@ class Runtime:
         self.upstream = Upstream(settings.upstream, settings.limits, log)
         cases = UseCases(*use_case(settings, self.upstream, log, metrics))
         self.profiles, self.manage = cases.profiles, cases.manage
-        self.memory, self.store, self.policy = cases.memory, cases.store, cases.policy
+        self.memory, self.store, self.policy, self.holds = cases.memory, cases.store, cases.policy, cases.holds
         self.port = DataPort(
             settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions, capture
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.agents.holds import Holds
 from gateway.agents.lookup import Credentials
 from gateway.config.schema import Settings
 from gateway.execute.build import build_handler, check_rules
@@ -18,8 +19,8 @@ from gateway.upstream.client import Upstream
 
 
 def build_use_case() -> UseCase:
-    """Return what makes the use cases. Those of one process share the stores of sessions and budgets."""
-    stores, ledgers = SharedStores(), SharedLedgers()
+    """Return what makes the use cases. Those of one process share the stores of sessions and budgets, and the holds."""
+    stores, ledgers, holds = SharedStores(), SharedLedgers(), Holds()
 
     def use_case(settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics) -> UseCases:
         check_rules(settings)  # before the stores are used, as nothing releases them if this fails
@@ -27,10 +28,10 @@ def build_use_case() -> UseCase:
         shared = stores.use(settings)
         memory = Sessions(shared.store, settings.memory, log, stores.busy, close=shared.release, count=metrics.turn)
         fetch = Fetcher(settings.media)
-        execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies)
+        execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies, holds)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
         resources = SessionResources(settings.memory, shared.store, cluster, Credentials().of)
-        return UseCases(execute, profiles, manage, resources, memory, shared.store, policy)
+        return UseCases(execute, profiles, manage, resources, memory, shared.store, policy, holds)
 
     return use_case

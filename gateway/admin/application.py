@@ -12,13 +12,15 @@ from aiohttp.typedefs import Handler, Middleware
 
 from gateway.config.schema import Secret
 from gateway.errors import GatewayError
-from gateway.inspector.access import INSPECTOR, Access, Unauthorized
+from gateway.inspector.access import INSPECTOR, Access, Unauthorized, refuse_other_sites
 from gateway.observe.logs import Logger
 from gateway.proxy import error_responses
 
 _HEALTH = "/health/"
 MEMORY = "/memory/sessions"
 """The start of the paths of the gateway's own sessions."""
+HOLD = "/profiles/hold"
+"""Where a POST holds documents as they were, and a DELETE ends that; see `gateway.agents.holds`."""
 
 Page = Callable[[], Awaitable[web.StreamResponse]]
 
@@ -82,7 +84,7 @@ def _report_errors(pages: Pages, log: Logger) -> Middleware:
         except web.HTTPNotFound:
             routes, actions = ", ".join(pages.routes), ", ".join(pages.actions)
             below = f"what is below {MEMORY} and {INSPECTOR}"
-            reason = f"The admin port answers GET on {routes}, POST on {actions}, and {below}."
+            reason = f"The admin port answers GET on {routes}, POST on {actions} and {HOLD}, and {below}."
             return error_responses.respond(NotFound(reason), request_id="")
         except GatewayError as refusal:
             return error_responses.respond(refusal, request_id="")
@@ -114,6 +116,8 @@ def _require_token(pages: Pages, access: Access) -> Middleware:
                 "This page needs a token: send `Authorization: Bearer <token>` with the value of listen.admin_token."
             )
             return error_responses.respond(Unauthorized(reason), request_id="")
+        if not pages.token and not pages.is_private and request.path == HOLD:
+            refuse_other_sites(request)
         return await handler(request)
 
     return require_token

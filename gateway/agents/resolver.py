@@ -11,6 +11,7 @@ from gateway.agents.cache import SharedCache
 from gateway.agents.cluster import read_unified_api, read_version
 from gateway.agents.documents import Document, read_profile
 from gateway.agents.errors import FailedLookup, LookupFailed, lookup_error
+from gateway.agents.holds import Holds
 from gateway.agents.lookup import Credentials, Lookup, get_document, get_json
 from gateway.agents.reader import SETTINGS_PATH, AgentDocuments, Batch, Found, may_have_unified_api, read_agents
 from gateway.agents.rules import Rule
@@ -111,6 +112,7 @@ class Resolver:
         cluster_ttl: float = 300.0,
         rules: Sequence[Rule] = (),
         counts: Lookups | None = None,
+        holds: Holds | None = None,
     ) -> None:
         """Create a resolver with empty caches.
 
@@ -123,11 +125,14 @@ class Resolver:
             cluster_ttl: seconds the cluster's version and settings are cached.
             rules: the operator's (see `Rule`).
             counts: of profiles found in the cache and read, for the metrics.
+            holds: parts of documents to use in place of the cluster's.
         """
         self._lookup = lookup
         self._service_headers = service_headers
         self._rules = tuple(rules)
         self._credentials = Credentials()
+        self._holds = holds or Holds(clock)
+        self._holds_version = self._holds.version
         self._agents: SharedCache[_Key, ResolvedAgent | _Refusal] = SharedCache(ttl, max_entries, clock, _KEEP, counts)
         self._clusters: SharedCache[bytes, Cluster] = SharedCache(cluster_ttl, max_entries, clock)
 
@@ -146,6 +151,7 @@ class Resolver:
         """
         headers = self._credentials.of(caller_headers) if self._service_headers is None else self._service_headers
         fingerprint = self._credentials.fingerprint(headers)
+        self._follow_holds()
         found = await self._agents.get(
             (agent_id, fingerprint), lambda previous: self._read_or_refuse(agent_id, headers, fingerprint, previous)
         )
@@ -171,6 +177,7 @@ class Resolver:
 
     def peek(self, agent_id: str, caller: bytes) -> ResolvedAgent | None:
         """Return the agent if it is cached for this `caller`, without reading from the cluster."""
+        self._follow_holds()
         found = self._agents.peek((agent_id, caller))
         return found if isinstance(found, ResolvedAgent) else None
 
@@ -200,6 +207,12 @@ class Resolver:
         """Cancel the running lookups."""
         await self._agents.close()
         await self._clusters.close()
+
+    def _follow_holds(self) -> None:
+        """Drop all profiles if other parts of documents are held than when they were read."""
+        if self._holds_version != self._holds.version:
+            self._holds_version = self._holds.version
+            self._agents.drop(lambda *_: True)
 
     async def _read_or_refuse(
         self, agent_id: str, headers: Mapping[str, str], fingerprint: bytes, previous: ResolvedAgent | _Refusal | None
@@ -247,7 +260,8 @@ class Resolver:
         for id_ in batch.ids:
             scale.before_document()
             try:
-                found[id_] = document = await get_document(self._lookup, batch.kind, id_, headers)
+                shown = await get_document(self._lookup, batch.kind, id_, headers)
+                found[id_] = document = self._holds.apply(f"{batch.kind}/{id_}", shown)
                 await run_here_if(weigh(document, SMALL_WEIGHT) <= SMALL_WEIGHT, scale.add, document)
             except FailedLookup as failed:
                 # A missing model or connector is reported by `read_profile`, with the document that names it.

@@ -37,7 +37,7 @@ gateway_option = click.option(
     multiple=True,
     envvar="MLC_GATEWAYS",
     metavar="URL",
-    help="Admin port of a running gateway, which then drops its cached profiles; may be repeated. MLC_GATEWAYS holds "
+    help="Admin port of a running gateway, so that it loses no images meanwhile; may be repeated. MLC_GATEWAYS holds "
     f"several, with spaces between them, and {ADMIN_TOKEN} their token.",
 )
 """The option of the commands that change templates."""

@@ -15,7 +15,7 @@ from gateway.config.load import ConfigError
 from gateway.migrate.backup import BackupError, Journal, lock_directory
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
 from gateway.migrate.display import request_line
-from gateway.migrate.gateways import tell
+from gateway.migrate.gateways import Gateways, NamedGateways
 from gateway.migrate.rollback import Gone, UndoFailed, roll_back
 
 _EXAMPLES = """\
@@ -39,13 +39,14 @@ def command(cluster: ClusterOptions, files: tuple[Path, ...], force: bool, gatew
     try:
         journals = sorted(map(Journal.load, files), key=lambda journal: journal.record.created, reverse=True)
         connected = connect(cluster)
+        named = NamedGateways(gateways, connected.settings, _print)
         stuck: set[str] = set()
         for journal in journals:
             if not stuck.isdisjoint(journal.record.models):
                 _complain(f"{journal.path}: left as it is, as a later upgrade of the same models is not undone")
                 continue
             with interrupted_by_signals():
-                undone = _undo(connected, journal.path, force, gateways)
+                undone = _undo(connected, journal.path, force, named)
             if not undone:
                 stuck.update(journal.record.models)
     except (ClusterError, ConfigError, BackupError, OSError) as error:
@@ -53,22 +54,17 @@ def command(cluster: ClusterOptions, files: tuple[Path, ...], force: bool, gatew
     return 4 if stuck else 0
 
 
-def _undo(cluster: Connected, path: Path, force: bool, gateways: tuple[str, ...]) -> bool:
+def _undo(cluster: Connected, path: Path, force: bool, gateways: Gateways) -> bool:
     """Undo the upgrade of a backup file, and print what became of it. Return False if it could not be undone.
 
     Raises:
         BackupError: the file can't be read, or another run uses its directory.
     """
-
-    def tell_gateways() -> None:
-        for line in tell(gateways, cluster.settings):
-            _print(line)
-
     with lock_directory(path.parent):
         journal = Journal.load(path)  # again: until the lock was taken, another run may have changed it
         same = journal.is_of(cluster.url)
         try:
-            left = roll_back(cluster, journal, _print, force, changed=tell_gateways, accept_gone=same or force)
+            left = roll_back(cluster, journal, _print, force, gateways=gateways, accept_gone=same or force)
         except Gone as gone:
             _print(f"{path}: {gone}")
             return True

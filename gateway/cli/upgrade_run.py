@@ -20,7 +20,7 @@ from gateway.migrate.backup import Journal
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected
 from gateway.migrate.credential import CredentialError, ask_credential, credential_names, read_credential
 from gateway.migrate.display import request_line
-from gateway.migrate.gateways import tell
+from gateway.migrate.gateways import NamedGateways
 from gateway.migrate.next_command import next_command
 from gateway.migrate.rollback import Gone, RolledBack, UndoFailed, carry_out, roll_back
 from gateway.migrate.upgrade import Documents, Offer
@@ -64,6 +64,7 @@ class UpgradeRun:
         self._cluster = cluster
         self._options = options
         self._rules = rules
+        self._gateways = NamedGateways(options.gateways, cluster.settings, self.report)
 
     def status(self) -> int:
         """Return the exit code: 4 if something is half done, 3 if something failed and was undone."""
@@ -150,9 +151,7 @@ class UpgradeRun:
         self.done.append(Done(journal.record.key, journal.path, result, journal.record.outcome))
 
     def _carry_out(self, journal: Journal, credential: Mapping[str, str] | None) -> Result:
-        left = carry_out(
-            self._cluster, journal, self._probe(journal), self.report, credential, changed=self._tell_gateways
-        )
+        left = carry_out(self._cluster, journal, self._probe(journal), self.report, credential, gateways=self._gateways)
         self.report(f"{journal.record.key}: upgraded; to undo it: {self._rollback_command(journal)}")
         self._report_left(left)
         return "upgraded"
@@ -160,7 +159,7 @@ class UpgradeRun:
     def _undo(self, journal: Journal) -> Result:
         same = journal.is_of(self._cluster.url)
         try:
-            left = roll_back(self._cluster, journal, self.report, changed=self._tell_gateways, accept_gone=same)
+            left = roll_back(self._cluster, journal, self.report, gateways=self._gateways, accept_gone=same)
             self.report(f"{journal.record.key}: undone; an earlier run had begun to undo it")
             self._report_left(left)
         except Gone as gone:
@@ -181,10 +180,6 @@ class UpgradeRun:
                 probe.execute(self._cluster, journal.record)
 
         return check
-
-    def _tell_gateways(self) -> None:
-        for line in tell(self._options.gateways, self._cluster.settings):
-            self.report(line)
 
     def _resume_command(self, journal: Journal) -> str:
         """Return the command that finishes a journal."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 
+from gateway.agents.holds import Holds
 from gateway.agents.memory import MemoryReader
 from gateway.agents.resolver import Resolver
 from gateway.config.load import ConfigError, ConfigProblem
@@ -48,11 +49,12 @@ def build_handler(
     fetch: MediaFetcher | None = None,
     sessions: Sessions | None = None,
     policies: Policies | None = None,
+    holds: Holds | None = None,
 ) -> tuple[Handler | PolicyHandler, ProfileCache]:
     """Build the use case and the cache of what it reads.
 
     fetch: used where the settings allow media to be fetched. sessions: for agents whose memory is the gateway's.
-    policies: None if the settings ask for none.
+    policies: None if the settings ask for none. holds: documents to use in place of the cluster's.
 
     Raises:
         ConfigError: as `check_rules`.
@@ -64,6 +66,7 @@ def build_handler(
         service_headers=service_headers(settings),
         rules=read_rules(settings),
         counts=metrics.lookups,
+        holds=holds,
     )
     rewriter = Rewriter(settings)
     media = Inliner(rewriter.options, fetch if settings.media.fetch else None, log)

@@ -6,7 +6,7 @@ specimens is planned and proved once, and the result is the template for every o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from gateway.agents.lookup import AUTH_HEADERS
@@ -46,6 +46,7 @@ class Prepared:
     response_headers: Mapping[str, str] = field(default_factory=dict)
     delivery: Delivery | None = None
     render: Rendering | None = None
+    documents: Set[str] = frozenset()
     around_text: Sequence[bytes] = ()
     """What is around each place of the text, if there is one text and nothing else."""
 
@@ -122,7 +123,13 @@ class FastPath:
     def _forward(self, prepared: Prepared, body: list[Payload]) -> Forward:
         assert prepared.plan is not None
         self._reporter.count(prepared.plan)
-        return Forward(body, prepared.response_headers, delivery=prepared.delivery, render=prepared.render)
+        return Forward(
+            body,
+            prepared.response_headers,
+            delivery=prepared.delivery,
+            render=prepared.render,
+            documents=prepared.documents,
+        )
 
     def _prepare(self, agent: ResolvedAgent, shaped: ShapedBody) -> Prepared:
         if self._outputs.converts(agent.profile):
@@ -141,7 +148,8 @@ class FastPath:
         headers = delivery_headers(self._answers, rewrite.plan, input_type, both_sent=False)
         delivery = describe_delivery(agent.profile, input_type, rewrite.plan)
         around_text = template.around_text if template is not None else ()
-        return Prepared(rewrite.plan, template, headers, delivery, agent.derive(Rendering), around_text)
+        rendering, documents = agent.derive(Rendering), agent.profile.documents
+        return Prepared(rewrite.plan, template, headers, delivery, rendering, documents, around_text)
 
 
 def read_headers(lines: Iterable[bytes], wanted: Collection[bytes]) -> dict[str, str] | None:

@@ -244,4 +244,5 @@ class Handler:
         self._reporter.planned(plan)
         headers = delivery_headers(self._answers, plan, input_type, request.has_question)
         known = Delivery(input_type=input_type) if profile is None else describe_delivery(profile, input_type)
-        return Forward(rewrite.body, headers, delivery=with_plan(known, plan))
+        documents = frozenset() if profile is None else profile.documents
+        return Forward(rewrite.body, headers, delivery=with_plan(known, plan), documents=documents)

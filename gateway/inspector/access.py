@@ -149,6 +149,17 @@ class Access:
         return time.monotonic() < until and token == self._token().reveal()
 
 
+def refuse_other_sites(request: web.Request) -> None:
+    """Refuse what the page of another site may have sent. Other programs send no Origin.
+
+    Raises:
+        Forbidden: it comes with a foreign Origin, or by a foreign name of a loopback address.
+    """
+    _check_host(request)
+    if "Origin" in request.headers:
+        _check_origin(request)
+
+
 async def _answer_while(is_allowed: Callable[[], bool], request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer a request, and cut its connection if it is not allowed any more: live lists do not end by themselves."""
 
@@ -203,7 +214,7 @@ def _check_origin(request: web.Request) -> None:
         Forbidden: the Origin is not this server.
     """
     if request.headers.get("Origin", "").partition("://")[2].lower() != request.host.lower():
-        raise Forbidden("[Origin] Only the inspector's own pages may send this, or a request with the token.")
+        raise Forbidden("[Origin] Only the admin port's own pages may send this, or a request with the token.")
 
 
 def _ask_for_login(request: web.Request) -> web.Response:

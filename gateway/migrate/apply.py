@@ -12,13 +12,14 @@ requests no sequence of these calls failed one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.migrate import loading, marked
-from gateway.migrate.backup import Journal
+from gateway.migrate.backup import Journal, State
 from gateway.migrate.connection import Cluster
 from gateway.migrate.connector_users import explain_if_unused
+from gateway.migrate.gateways import Gateways, NoGateways
 from gateway.migrate.parking import Parking
 from gateway.migrate.reading import Missing, read_part
 from gateway.migrate.steps import MADE, Call, Step, deploy, undeploy
@@ -43,9 +44,8 @@ class NeedsCredential(StepFailed):
 class Runner:
     """Runs one journal's steps.
 
-    report: gets each call before it is sent. credential: of the new connector. changed: called when gateways should
-    read the documents again: once a change is in use, and before the undo of one is in use. So no gateway sends more
-    than the loaded template takes.
+    report: gets each call before it is sent. credential: of the new connector. gateways: those that run meanwhile. Both
+    directions let them hold the documents from before the upgrade (`Gateways`); the caller releases them.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Runner:
         credential: Mapping[str, Any] | None = None,
         patience: float = PATIENCE,
         clock: Clock = time,
-        changed: Callable[[], None] = lambda: None,
+        gateways: Gateways | None = None,
     ) -> None:
         self._cluster = cluster
-        self._changed = changed
+        self._gateways = gateways or NoGateways()
         self._journal = journal
         self._record = journal.record
         self._credential = credential
@@ -74,6 +74,7 @@ class Runner:
             ClusterError: the cluster can't be read.
             BackupError: the backup can't be written.
         """
+        self._hold_documents([step for step, state in self._steps() if state != "done"], wait=False)
         self._parking.close()
         self._require_unchanged(forward=True)
         self._require_automatic()
@@ -94,32 +95,58 @@ class Runner:
             ClusterError: the cluster can't be read.
             BackupError: the backup can't be written.
         """
-        self._parking.close()
         gone = self._find_gone() if accept_gone else ""
+        if not gone:
+            # What was planned for the new template would lose images in the old one.
+            self._hold_documents([step for step, state in self._steps() if state in ("begun", "done")], wait=True)
+        self._parking.close()
         if not force and not gone:
             self._require_unchanged(forward=False)
         if not gone and any(state in ("begun", "done") for state in self._record.states):
             self._require_old_connector()
             self._require_automatic()
         self._journal.close("reverting")
-        for index, step in reversed(list(enumerate(self._record.steps))):
+        for index, (step, state) in reversed(list(enumerate(self._steps()))):
             if gone and step.place:
                 self._journal.mark(index, "undone")
-            elif self._record.states[index] in ("begun", "done"):
+            elif state in ("begun", "done"):
                 self._undo(index, step, force)
         self._journal.close("reverted")
         return gone
 
     def remaining(self) -> list[Call]:
         """Return the calls that would undo the steps that are still applied."""
-        steps = zip(self._record.steps, self._record.states, strict=True)
-        left = [step for step, state in steps if state in ("begun", "done")][::-1]
+        left = [step for step, state in self._steps() if state in ("begun", "done")][::-1]
         calls = self._parking.remaining()
         for step in left:
             before = [undeploy(self._record.models)] if step.place.startswith("connectors/") else []
             after = [undeploy(self._record.models), *map(deploy, self._record.deployed)] if step.place else []
             calls += [*before, self._filled(step.undo), *after]
         return calls
+
+    def _steps(self) -> list[tuple[Step, State]]:
+        """Return the steps with their states as they are now."""
+        return list(zip(self._record.steps, self._record.states, strict=True))
+
+    def _hold_documents(self, steps: Iterable[Step], wait: bool) -> None:
+        """Let gateways hold what these steps change as it was before the upgrade. wait: see `Gateways.hold`.
+
+        So that nothing changes while models are parked, the ids of their connectors are held, too.
+        """
+        parts: dict[str, Any] = {}
+        for step in steps:
+            if not step.place or (step.action == "attach" and not self._is_ours(step)):
+                continue
+            parts[step.place] = step.before
+            kind, _, id_ = step.place.partition("/")
+            if kind == "connectors":
+                parts |= {f"models/{model}/connector_id": id_ for model in self._record.models}
+        if parts:
+            self._gateways.hold(self._record.tag, parts, wait)
+
+    def _is_ours(self, step: Step) -> bool:
+        """Return True if the model uses the connector from before the upgrade or the new one, no other."""
+        return read_part(self._cluster, step.place) in (step.before, self._record.made)
 
     def _find_gone(self) -> str:
         """Return the document that the steps change if it does not exist, otherwise ""."""
@@ -132,7 +159,7 @@ class Runner:
 
     def _require_unchanged(self, forward: bool) -> None:
         """Raise Conflict if somebody else changed a document, before any step is begun."""
-        for step, state in zip(self._record.steps, self._record.states, strict=True):
+        for step, state in self._steps():
             if step.action == "write" and (forward or state in ("begun", "done")):
                 now = read_part(self._cluster, step.place)
                 if now not in (step.before, step.after, step.restored):
@@ -175,7 +202,7 @@ class Runner:
                 self._give_up(index, step, now)
                 raise
         self._load_again()
-        self._changed()
+        self._gateways.drop()
         self._journal.mark(index, "done")
 
     def _give_up(self, index: int, step: Step, before: Any) -> None:
@@ -198,7 +225,7 @@ class Runner:
             now = None
         if now not in goals:
             self._write(self._filled(step.undo), step.place, goals)
-        self._changed()
+        self._gateways.drop()
         self._load_again()
         self._journal.mark(index, "undone")
 

@@ -1,35 +1,215 @@
-"""Tells running gateways that templates were changed, so that they drop the profiles they have cached."""
+"""Has running gateways plan with the documents from before an upgrade while the upgrade or a rollback changes them.
+
+What is planned for the old template arrives with the new one, too; the other way round, images are lost behind a 200.
+So gateways first plan with the old documents. A rollback then waits until the runs end that were planned with the new
+ones. Then the connector changes, its models are loaded again, and the gateways go on with the documents as they are.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol
 
 import requests
 
 from gateway.config.schema import Settings
 from gateway.migrate.connection import without_credentials
+from gateway.migrate.writer import Clock, Report, StepFailed
 
 ADMIN_TOKEN = "MLC_ADMIN_TOKEN"
-_PATH = "/profiles/drop"
+_HOLD, _DROP = "/profiles/hold", "/profiles/drop"
+_LEASE = 30.0
+"""Seconds after which gateways go on without a command that has ended."""
+_RENEWAL = 2.0
+"""Seconds between two renewals. A gateway that was restarted meanwhile holds nothing until the next one."""
+_RUNS_PATIENCE = 120.0
+"""Seconds to wait for runs to end."""
+_PAUSE = 0.5
 _SECONDS = 5
+_WITHOUT_HOLDS = (404, 405)
+"""Statuses of a gateway that can't hold documents."""
 
 
-def tell(urls: Iterable[str], settings: Settings) -> Iterator[str]:
-    """Tell each gateway, and yield a line on each: that it dropped its profiles, or why not and what that means."""
-    token = os.environ.get(ADMIN_TOKEN) or settings.listen.admin_token.reveal()
-    session = requests.Session()
-    session.trust_env = False  # ~/.netrc would replace the token
-    headers = {"Authorization": f"Bearer {token}".encode()} if token else {}
-    for url in urls:
-        name = f"gateway {without_credentials(url)}"
+class StillRunning(StepFailed):
+    """Runs that were planned for the template that is to go do not end."""
+
+
+class Gateways(Protocol):
+    """The gateways that run meanwhile."""
+
+    def hold(self, name: str, parts: Mapping[str, Any], wait: bool) -> None:
+        """Have gateways plan with these parts of documents (`gateway.agents.holds`) until `release`.
+
+        wait: return when the runs have ended that were planned with other parts.
+
+        Raises:
+            StillRunning: they do not end; nothing is held.
+        """
+
+    def drop(self) -> None:
+        """Let the gateways that can't hold documents read them again."""
+
+    def release(self, name: str) -> None:
+        """Let gateways plan with the documents as they are. It may be called at any time."""
+
+
+class NoGateways:
+    """See `Gateways`."""
+
+    def hold(self, name: str, parts: Mapping[str, Any], wait: bool) -> None:
+        """See `Gateways`."""
+
+    def drop(self) -> None:
+        """See `Gateways`."""
+
+    def release(self, name: str) -> None:
+        """See `Gateways`."""
+
+
+class _Reply(NamedTuple):
+    """A gateway's answer. problem: why it is no success, otherwise ""."""
+
+    status: int
+    document: Mapping[str, Any]
+    problem: str
+
+
+class _AdminPort:
+    """The admin port of one gateway. interrupted: it held nothing for a while, though it should."""
+
+    def __init__(self, url: str, headers: Mapping[str, bytes]) -> None:
+        self.name = without_credentials(url)
+        self.interrupted = False
+        self._url = url.rstrip("/")
+        self._headers = headers
+
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> _Reply:
+        """Send a request. Any thread may call it."""
+        with requests.Session() as session:
+            session.trust_env = False  # ~/.netrc would replace the token
+            try:
+                answer = session.request(
+                    method, self._url + path, json=body, headers=self._headers, timeout=_SECONDS, allow_redirects=False
+                )
+            except requests.RequestException as error:
+                return _Reply(0, {}, f"can't be reached ({type(error).__name__})")
+        if answer.status_code != 200:
+            return _Reply(answer.status_code, {}, f"answers {answer.status_code}")
         try:
-            answer = session.post(url.rstrip("/") + _PATH, headers=headers, timeout=_SECONDS, allow_redirects=False)
-            problem = "" if answer.status_code == 200 else f"answers {answer.status_code}"
-        except requests.RequestException as error:
-            problem = f"can't be reached ({type(error).__name__})"
-        if problem:
-            seconds = f"{settings.agents.cache_ttl:g}"
-            yield f"{name}: {problem}. If it runs, it may use old templates for up to {seconds} seconds"
-        else:
-            yield f"{name}: uses the changed templates from now on"
+            document = answer.json()
+        except ValueError:
+            document = None
+        return _Reply(200, document, "") if isinstance(document, dict) else _Reply(0, {}, "is not a gateway")
+
+
+class NamedGateways:
+    """The gateways with the admin ports `urls`. report: gets lines on each of them."""
+
+    def __init__(self, urls: Iterable[str], settings: Settings, report: Report, clock: Clock = time) -> None:
+        token = os.environ.get(ADMIN_TOKEN) or settings.listen.admin_token.reveal()
+        headers = {"Authorization": f"Bearer {token}".encode()} if token else {}
+        self._ports = [_AdminPort(url, headers) for url in urls]
+        self._ttl = f"{settings.agents.cache_ttl:g}"
+        self._report = report
+        self._clock = clock
+        self._holding: list[_AdminPort] = []
+        self._renewal: tuple[threading.Thread, threading.Event] | None = None
+
+    def hold(self, name: str, parts: Mapping[str, Any], wait: bool) -> None:
+        """See `Gateways`."""
+        self._stop_renewal()
+        ids = {place: part for place, part in parts.items() if isinstance(part, str)}
+        connectors = {place: part for place, part in parts.items() if place not in ids}
+        body = {"name": name, "seconds": _LEASE, "connectors": connectors, "connector_ids": ids}
+        replies = _send_all(self._ports, "POST", _HOLD, body)
+        self._holding = [port for port, reply in replies.items() if reply.status == 200]
+        if not self._ports:
+            self._report(f"no gateway is named: one that runs may lose images with a 200 for up to {self._ttl} seconds")
+        for port, reply in replies.items():
+            if reply.status == 200:
+                self._say(port, "uses the templates from before the upgrade until the change is in use")
+            elif reply.status in _WITHOUT_HOLDS:
+                self._say(port, "is too old to wait for the change: it may lose images with a 200 meanwhile")
+        if wait:
+            self._wait(name, body)
+        if self._holding:
+            self._start_renewal(body)
+
+    def drop(self) -> None:
+        """See `Gateways`."""
+        others = [port for port in self._ports if port not in self._holding]
+        for port, reply in _send_all(others, "POST", _DROP).items():
+            self._say_whether_up_to_date(port, reply, self._ttl)
+
+    def release(self, name: str) -> None:
+        """See `Gateways`."""
+        self._stop_renewal()
+        holding, self._holding = self._holding, []
+        for port, reply in _send_all(holding, "DELETE", f"{_HOLD}?name={name}").items():
+            if port.interrupted:
+                self._say(port, "was restarted or did not answer meanwhile: it may have lost images with a 200")
+                port.interrupted = False
+            self._say_whether_up_to_date(port, reply, f"{_LEASE:g}")
+
+    def _wait(self, name: str, body: Mapping[str, Any]) -> None:
+        """Wait until no gateway has runs that were planned before the hold, and renew it meanwhile."""
+        end = self._clock.monotonic() + _RUNS_PATIENCE
+        is_reported = False
+        while True:
+            replies = _send_all(self._holding, "POST", _HOLD, body)
+            counts = ((reply.document.get("runs", 0), port.name) for port, reply in replies.items())
+            where = ", ".join(f"{count} on {gateway}" for count, gateway in counts if count)
+            if not where:
+                return
+            if self._clock.monotonic() >= end:
+                self.release(name)
+                raise StillRunning(
+                    f"after {_RUNS_PATIENCE:g} seconds, agents still run that would lose images by the rollback "
+                    f"({where}). The connector is left as it is: run this again when they have ended"
+                )
+            if not is_reported:
+                self._report(f"waiting until agents have run that began before: {where}")
+                is_reported = True
+            self._clock.sleep(_PAUSE)
+
+    def _start_renewal(self, body: Mapping[str, Any]) -> None:
+        stopped = threading.Event()
+
+        def renew() -> None:
+            while not stopped.wait(_RENEWAL):
+                for port, reply in _send_all(self._holding, "POST", _HOLD, body).items():
+                    port.interrupted |= not reply.document.get("known")
+
+        thread = threading.Thread(target=renew, daemon=True)
+        self._renewal = thread, stopped
+        thread.start()
+
+    def _stop_renewal(self) -> None:
+        if self._renewal is not None:
+            thread, stopped = self._renewal
+            self._renewal = None
+            stopped.set()
+            thread.join()
+
+    def _say_whether_up_to_date(self, port: _AdminPort, reply: _Reply, seconds: str) -> None:
+        line = "uses the templates as they are from now on"
+        if reply.problem:
+            line = f"{reply.problem}. If it runs, it may use others for up to {seconds} seconds, and lose images"
+        self._say(port, line)
+
+    def _say(self, port: _AdminPort, line: str) -> None:
+        self._report(f"gateway {port.name}: {line}")
+
+
+def _send_all(
+    ports: Sequence[_AdminPort], method: str, path: str, body: Mapping[str, Any] | None = None
+) -> dict[_AdminPort, _Reply]:
+    """Send a request to all gateways at once."""
+    if not ports:
+        return {}
+    with ThreadPoolExecutor(len(ports)) as pool:
+        return dict(zip(ports, pool.map(lambda port: port.send(method, path, body), ports), strict=True))

@@ -41,10 +41,12 @@ def reload(writer: Writer, models: Sequence[str]) -> None:
     Raises:
         StepFailed: the cluster refuses it.
     """
-    unload(writer, models)
-    # A load that began before the write may have ended after the first call, with the old connector.
-    writer.clock.sleep(SETTLE)
-    unload(writer, models)
+    try:
+        unload(writer, models)
+        # A load that began before the write may have ended after the first call, with the old connector.
+        writer.clock.sleep(SETTLE)
+    finally:  # also if the user interrupts it
+        unload(writer, models)
 
 
 def deploy_again(writer: Writer, models: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from gateway.migrate.apply import Blocked, Conflict, NeedsCredential, Runner
 from gateway.migrate.backup import BackupError, Journal
 from gateway.migrate.connection import Cluster, ClusterError
+from gateway.migrate.gateways import Gateways, NoGateways
 from gateway.migrate.probe import ProbeFailed
 from gateway.migrate.reading import Missing, read_part
 from gateway.migrate.steps import Call
@@ -49,20 +50,21 @@ def carry_out(
     credential: Mapping[str, Any] | None = None,
     patience: float = PATIENCE,
     clock: Clock = time,
-    changed: Callable[[], None] = lambda: None,
+    gateways: Gateways | None = None,
 ) -> list[str]:
     """Apply the remaining steps of the journal and probe the result. If that fails, undo all steps.
 
     Return a line for each connector that the upgrade needed for a while and could not remove.
 
-    report, credential, patience, clock, changed: see `Runner`.
+    report, credential, patience, clock, gateways: see `Runner`.
 
     Raises:
         NeedsCredential: a new connector needs a credential; everything stays as it is, and the journal open.
         RolledBack: a step or the probe failed, and all steps were undone.
         UndoFailed: a step or the probe failed, and not all steps could be undone.
     """
-    runner = Runner(cluster, journal, report, credential, patience, clock, changed)
+    gateways = gateways or NoGateways()
+    runner = Runner(cluster, journal, report, credential, patience, clock, gateways)
     try:
         runner.forward()
         probe()
@@ -76,6 +78,8 @@ def carry_out(
         except Failure as worse:
             raise UndoFailed(f"{error}; undoing the changes failed, too: {worse}", worse, runner) from None
         raise RolledBack(str(error), _read_all(_compare(cluster, journal))) from None
+    finally:
+        gateways.release(journal.record.tag)
     return _read_all(_unremoved(cluster, journal.record.unremoved))
 
 
@@ -86,23 +90,26 @@ def roll_back(
     force: bool = False,
     patience: float = PATIENCE,
     clock: Clock = time,
-    changed: Callable[[], None] = lambda: None,
+    gateways: Gateways | None = None,
     accept_gone: bool = False,
 ) -> list[str]:
     """Undo the journal's steps, finished or not, and return what still differs from the backup.
 
-    force: also undo where somebody changed the documents since. report, patience, clock, changed: see `Runner`.
+    force: also undo where somebody changed the documents since. report, patience, clock, gateways: see `Runner`.
     accept_gone: see `Runner.backward`; not for a cluster that may be another one than that of the backup.
 
     Raises:
         Gone: `accept_gone`, and what the upgrade changed does not exist any more.
         UndoFailed: something could not be undone.
     """
-    runner = Runner(cluster, journal, report, patience=patience, clock=clock, changed=changed)
+    gateways = gateways or NoGateways()
+    runner = Runner(cluster, journal, report, patience=patience, clock=clock, gateways=gateways)
     try:
         gone = runner.backward(force, accept_gone)
     except Failure as error:
         raise UndoFailed(str(error), error, runner) from None
+    finally:
+        gateways.release(journal.record.tag)
     if gone:
         raise Gone(f"{gone} is gone from the cluster: there is nothing to undo")
     return _read_all(_compare(cluster, journal))

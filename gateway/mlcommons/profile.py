@@ -159,6 +159,12 @@ class AgentProfile:
         return (*of_models, *of_tools, *run)
 
     @property
+    def documents(self) -> frozenset[str]:
+        """The documents of its models and connectors: ``models/ID``, ``connectors/ID``."""
+        connectors = (f"connectors/{id_}" for id_ in self.connector_ids if id_)
+        return frozenset((*(f"models/{model.id}" for model in self.models), *connectors))
+
+    @property
     def agent_ids(self) -> tuple[str, ...]:
         """The ids of this agent, and of those that its tools run and that were read."""
         run = (id_ for tool in self.tools if tool.agent is not None for id_ in tool.agent.agent_ids)

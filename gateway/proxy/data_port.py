@@ -68,6 +68,8 @@ class DataPort:
         """Begin the exchange that handles `request`; `finished` ends it."""
         exchange = self._router.exchange(self, client, request)
         self.lifecycle.running += 1
+        if exchange.reads_body:
+            self.lifecycle.runs.add(exchange)
         return exchange
 
     def admit(self, exchange: Exchange) -> None:
@@ -108,6 +110,8 @@ class DataPort:
         except Exception:
             self.log.internal_error(exchange)
         self.lifecycle.exchange_finished()
+        if exchange.reads_body:
+            self.lifecycle.runs.discard(exchange)
         try:
             self.log.finished(exchange)
             capture = self.capture

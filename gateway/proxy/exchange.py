@@ -6,6 +6,7 @@ They end with the cluster's response, with one of the gateway's own, or without 
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Protocol
 
 from gateway.config.schema import Limits
@@ -154,6 +155,10 @@ class Exchange(Relay):
             self.outbound.abandon()
         finally:
             self._port.finished(self)
+
+    def was_planned_with(self, documents: Set[str], before: float) -> bool:
+        """See `gateway.proxy.lifecycle.Run`."""
+        return False
 
     def captured(self, ended: float, shared: Shared) -> Captured | Passed:
         """See `Capturable`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Set
 
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -242,6 +242,13 @@ class Execution(DecidedExchange):
     def repeatable(self) -> bool:
         """See `RequestOwner`: an agent's tools may have acted."""
         return False
+
+    def was_planned_with(self, documents: Set[str], before: float) -> bool:
+        """See `gateway.proxy.lifecycle.Run`. While it is not decided, it may be any document."""
+        if self._read_at > before:
+            return False
+        is_undecided = self._task is not None and not self._sent_at
+        return is_undecided or not documents.isdisjoint(self._forward.documents)
 
     def captured(self, ended: float, shared: Shared) -> Captured:
         """See `Exchange`: with the bodies."""

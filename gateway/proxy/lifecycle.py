@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Set
 from typing import Any, Protocol
 
 from gateway.config.schema import ClientTimeouts
@@ -27,8 +27,17 @@ class OpenConnection(Pollable, Timed, Protocol):
         """Cut the connection, and end the exchange on it."""
 
 
+class Run(Protocol):
+    """An exchange that may run an agent."""
+
+    def was_planned_with(self, documents: Set[str], before: float) -> bool:
+        """Return True if its plan, made or begun before a time, may depend on one of these documents."""
+
+
 class Lifecycle:
     """Knows when a data port may end. connections: all that are open. running: exchanges that are not finished.
+
+    runs: those of them that may run an agent, also of the data ports that this one has replaced.
 
     draining: each response asks its client to close the connection. replaced_by: the data port that serves the
     connections since a reload; None before.
@@ -38,6 +47,7 @@ class Lifecycle:
         self.connections: set[OpenConnection] = set()
         self.draining = False
         self.running = 0
+        self.runs: set[Run] = set()
         self.replaced_by: Any = None
         self._idle: asyncio.Event | None = None  # while `ended` waits
         self._reports: set[asyncio.Task[None]] = set()
@@ -55,6 +65,10 @@ class Lifecycle:
         self.running -= 1
         if self._idle is not None and not self.running:
             self._idle.set()
+
+    def runs_planned_with(self, documents: Set[str], before: float) -> int:
+        """Return how many runs are not finished whose plans, made before a time, depend on one of these documents."""
+        return sum(run.was_planned_with(documents, before) for run in self.runs)
 
     def run_report(self, report: Coroutine[None, None, None]) -> None:
         """Run what reports a response to the use case after its exchange has finished."""
@@ -74,6 +88,7 @@ class Lifecycle:
     def hand_over(self, port: object, successor: Lifecycle) -> None:
         """Give all connections to `port`, whose lifecycle is `successor`. Running exchanges finish here."""
         successor.connections |= self.connections
+        successor.runs = self.runs
         for connection in self.connections:
             connection.port = port
         self.connections.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from gateway.admin.application import MEMORY, Page, json_page
+from gateway.admin.application import HOLD, MEMORY, Page, json_page
 from gateway.admin.pages import DROP_PROFILES
 from gateway.config.schema import Secret
 from gateway.inspector.access import INSPECTOR
@@ -56,8 +57,11 @@ class SupervisorPages:
             "/metrics": self._metrics,
         }
         self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles}
+        relayed = [path for start in (MEMORY, INSPECTOR) for path in (start, start + "/{rest:.*}")]
         self.resources: Sequence[web.RouteDef] = [
-            web.route("*", path, self._relay) for start in (MEMORY, INSPECTOR) for path in (start, start + "/{rest:.*}")
+            web.post(HOLD, self._hold),
+            web.delete(HOLD, self._hold),
+            *(web.route("*", path, self._relay) for path in relayed),
         ]
         self._count = count
         self._connect = connect
@@ -93,6 +97,18 @@ class SupervisorPages:
         status = {"status": "dropped", "workers": f"{dropped} of {self._count}"}
         return json_page(200 if dropped == self._count else 503, status)
 
+    async def _hold(self, request: web.Request) -> web.Response:
+        """Let all workers hold or release; add up their runs."""
+        answers = await self._ask_all(str(request.rel_url), request.method, await request.read())
+        refusal = next((one for one in answers if one is not None and one.status != 200), None)
+        if refusal is not None:
+            return web.Response(status=refusal.status, body=refusal.body, content_type="application/json")
+        pages = [json.loads(answer.body) for answer in answers if answer is not None]
+        if len(pages) < self._count:
+            return json_page(503, {"status": "not all workers answer", "workers": f"{len(pages)} of {self._count}"})
+        known, runs = all(page["known"] for page in pages), sum(page["runs"] for page in pages)
+        return json_page(200, {**pages[0], "known": known, "runs": runs})
+
     async def _relay(self, request: web.Request) -> web.StreamResponse:
         """Let the first worker that can be reached answer: all of them use the same store.
 
@@ -121,14 +137,14 @@ class SupervisorPages:
         body = generate_latest(self._registry) + merge_metrics(pages)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
-    async def _ask_all(self, path: str, method: str = "GET") -> list[Answer | None]:
-        return await asyncio.gather(*(self._ask(number, method, path) for number in range(self._count)))
+    async def _ask_all(self, path: str, method: str = "GET", body: bytes = b"") -> list[Answer | None]:
+        return await asyncio.gather(*(self._ask(number, method, path, body) for number in range(self._count)))
 
-    async def _ask(self, number: int, method: str, path: str) -> Answer | None:
+    async def _ask(self, number: int, method: str, path: str, body: bytes) -> Answer | None:
         """Return a worker's answer; None if there is none in time."""
         try:
             async with self._connect(number) as worker:
-                answer = await worker.request(method, path, timeout=ClientTimeout(total=_ASKED))
+                answer = await worker.request(method, path, data=body or None, timeout=ClientTimeout(total=_ASKED))
                 return Answer(answer.status, await answer.read())
         except (OSError, ClientError):
             return None

@@ -43,8 +43,9 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def page(port: int, path: str, method: str = "GET") -> str:
-    return (await send_request(port, f"{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())).body.decode()
+async def page(port: int, path: str, method: str = "GET", body: str = "") -> str:
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    return (await send_request(port, f"{head}{body}".encode())).body.decode()
 
 
 async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_none(tmp_path: Path) -> None:
@@ -52,6 +53,11 @@ async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_
         assert await page(admin, "/health/live") == '{"status":"live"}'
         assert await page(admin, "/health/ready") == '{"status":"ready","workers":"2 of 2"}'
         assert await page(admin, "/profiles/drop", "POST") == '{"status":"dropped","workers":"2 of 2"}'
+        hold = '{"name":"u","seconds":30,"connectors":{"connectors/c":{}},"connector_ids":{}}'
+        assert await page(admin, "/profiles/hold", "POST", hold) == '{"status":"held","known":false,"runs":0}'
+        assert await page(admin, "/profiles/hold", "POST", hold) == '{"status":"held","known":true,"runs":0}'
+        assert "unknown field" in await page(admin, "/profiles/hold", "POST", '{"x":1}')
+        assert await page(admin, "/profiles/hold?name=u", "DELETE") == '{"status":"released","known":true,"runs":0}'
         for _ in range(40):
             assert (await send_request(port, ASK)).body == b"ok"
         text = await page(admin, "/metrics")

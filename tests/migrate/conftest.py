@@ -20,6 +20,7 @@ from gateway.observe.logs import configure
 from gateway.simulator.errors import Answer
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.handlers import Request
+from gateway.simulator.predict import LlmReply, LlmRequest
 from gateway.simulator.rest import Response
 from gateway.simulator.server import Simulator
 from tests.conftest import settings_for
@@ -30,17 +31,27 @@ class Cluster(Simulator):
     """A simulator that records its requests, and refuses those in `refusals`.
 
     refusals: ``GET /path`` → the status, with an error body, or a function that returns the body of a 200.
+    llm_answers: set unless the LLM is to answer later. llm_asked: set when it is asked.
     """
 
     def __init__(self, version: str) -> None:
         super().__init__(version)
         self.requests: list[Request] = []
         self.refusals: dict[str, int | Callable[[], Any]] = {}
+        self.llm_answers = threading.Event()
+        self.llm_answers.set()
+        self.llm_asked = threading.Event()
 
     @property
     def calls(self) -> list[str]:
         """Method and path of every request, in order."""
         return [f"{request.method} {request.target}" for request in self.requests]
+
+    async def _post(self, call: LlmRequest) -> LlmReply:
+        self.llm_asked.set()
+        if not self.llm_answers.is_set():
+            await asyncio.to_thread(self.llm_answers.wait, PATIENCE)
+        return await super()._post(call)
 
     async def _respond(self, request: Request) -> Response:
         self.requests.append(request)

@@ -78,7 +78,7 @@ def test_a_copied_line_undoes_the_upgrade_on_the_same_cluster(deployment: Deploy
     assert line.startswith(f"mlc-gateway rollback {settings} {gateway} 'my backups/")
     status, out, err = command(*shlex.split(line)[1:])
     assert (status, err) == (0, "")
-    assert f"gateway {admin}: uses the changed templates" in out
+    assert f"gateway {admin}: uses the templates as they are from now on" in out
     assert without_parameter(state(deployment)) == before
 
 

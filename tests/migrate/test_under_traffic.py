@@ -9,7 +9,7 @@ import pytest
 from gateway.migrate import loading, parking
 from gateway.migrate.writer import Writer
 from tests.conftest import mostly_slow
-from tests.migrate.under_traffic import NEW, RATES, STATES, WAYS, Busy, naive, run
+from tests.migrate.under_traffic import IMAGES_RATE, NEW, RATES, STATES, WAYS, Busy, DropsOnly, naive, run
 
 TRIES = range(3)  # `make upgrades` runs more
 
@@ -39,6 +39,28 @@ def test_models_that_are_always_in_use_are_parked(state: str, tmp_path: Path, mo
     found = run("standalone", state, 1000, 0, tmp_path, load_seconds=0)
     assert (found.upgraded, found.rolled_back, found.failed, found.problem) == (True, True, [], "")
     assert len(parked) == 2
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("way", mostly_slow(WAYS, 2))
+def test_images_through_a_gateway_arrive_or_are_refused(way: str, state: str, tmp_path: Path) -> None:
+    for seed in range(2):
+        found = run(way, state, IMAGES_RATE, seed, tmp_path, images=True)
+        gateway = found.gateway
+        assert (found.upgraded, found.rolled_back, found.failed, found.problem) == (True, True, [], "")
+        assert (gateway.lost, gateway.arrived > 50, gateway.refused > 50) == (0, True, True)
+
+
+def test_images_are_not_lost_while_models_are_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.migrate.apply.TRIES", 0)
+    found = run("standalone", "used", IMAGES_RATE, 0, tmp_path, images=True)
+    assert (found.upgraded, found.rolled_back, found.failed, found.problem) == (True, True, [], "")
+    assert (found.gateway.lost, found.gateway.arrived > 50) == (0, True)
+
+
+def test_a_gateway_that_holds_no_documents_loses_images(tmp_path: Path) -> None:
+    """What the upgrade asks of gateways is needed."""
+    assert run("standalone", "used", IMAGES_RATE, 0, tmp_path, images=True, gateways=DropsOnly).gateway.lost
 
 
 @pytest.mark.parametrize(("way", "rate"), [("internal", 5), ("standalone", 20)])

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from gateway.agents.holds import LONGEST_HOLD, Holds
 from gateway.agents.memory import MemoryReader
 from gateway.agents.resolver import Resolver
 from gateway.agents.rules import Rule
@@ -97,7 +98,8 @@ class Deployment:
         self._loop = asyncio.new_event_loop()
         settings, log = Settings(), configure("error", "json")
         self.ttl = settings.agents.cache_ttl
-        self.resolver = Resolver(self, self.ttl, self.monotonic, rules=rules)
+        self.holds = Holds(self.monotonic)
+        self.resolver = Resolver(self, self.ttl, self.monotonic, rules=rules, holds=self.holds)
         rewriter = Rewriter(settings)
         self.recorder = Recorder(settings, log, Metrics())
         media = Inliner(rewriter.options, None, log)
@@ -194,21 +196,27 @@ class Deployment:
         (found,) = offers(documents, [agent_id], TAG, new_connector)
         assert isinstance(found, Offer), found
         journal = MemoryJournal.create(Path(tempfile.gettempdir()), found, documents, LLM_URL)
-        changed = self._drop_profiles if tells_gateway else lambda: None
+        gateways = self if tells_gateway else None
         prove = lambda: probe.prove_again(self, journal.record, self.rules)  # noqa: E731
-        carry_out(self, journal, prove, credential=CREDENTIAL, clock=self, changed=changed)
+        carry_out(self, journal, prove, credential=CREDENTIAL, clock=self, gateways=gateways)
         self.cluster.profile.cache_clear()
         return Upgrade(journal, new_connector)
 
     def roll_back(self, upgrade: Upgrade, tells_gateway: bool) -> None:
         """Undo an upgrade as ``mlc-gateway rollback`` does."""
-        changed = self._drop_profiles if tells_gateway else lambda: None
-        roll_back(self, upgrade.journal, clock=self, changed=changed)
+        roll_back(self, upgrade.journal, clock=self, gateways=self if tells_gateway else None)
         assert upgrade.journal.record.outcome == "reverted"
         self.cluster.profile.cache_clear()
 
-    def _drop_profiles(self) -> None:
-        self.resolver.invalidate("settings")
+    def hold(self, name: str, parts: Mapping[str, Any], wait: bool) -> None:
+        """See `gateway.migrate.gateways.Gateways`. No request runs meanwhile."""
+        self.holds.hold(name, parts, LONGEST_HOLD)
+
+    def drop(self) -> None:
+        pass
+
+    def release(self, name: str) -> None:
+        self.holds.release(name)
 
     def _register_v2(self) -> None:
         """Register V2 agents, and point their models at the simulated LLM."""
