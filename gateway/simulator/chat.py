@@ -12,7 +12,7 @@ from gateway.simulator.flow import history_limit, java_int
 from gateway.simulator.interfaces import Interface, interface_of, tool_call, tool_result
 from gateway.simulator.predict import Run, Tensor
 from gateway.simulator.react import Step, read_step
-from gateway.simulator.render import Parameters, fill
+from gateway.simulator.render import INFINITE_LOOP, Parameters, fill
 from gateway.simulator.running import RunningCluster
 from gateway.simulator.streams import Piece, is_streamed
 from gateway.simulator.unified import SYSTEM_PROMPT, Provider, provider_of
@@ -122,7 +122,7 @@ class _Loop:
     def run(self) -> Run:
         for name, text in _DEFAULTS.items():
             self.parameters.setdefault(name, text)
-        prompt = _prompt(self.parameters, self.tools, self.interface)
+        prompt = self._first_prompt()
         self.parameters["prompt"] = fill(prompt, {"scratchpad": ""})
         rounds = java_int(self.parameters.get("max_iteration") or ("10" if self.core.modern else "3"))
         # From 3.0 a round is a model call or a tool call; before, it is both.
@@ -143,6 +143,14 @@ class _Loop:
             if number + 1 == steps - 1:
                 return self._exhausted(rounds, thought)
         return self._exhausted(rounds, thought)
+
+    def _first_prompt(self) -> str:
+        try:
+            return _prompt(self.parameters, self.tools, self.interface)
+        except ExecuteFailure as failure:
+            if self.core.unified and failure.details.startswith(INFINITE_LOOP):
+                raise NoAnswer from None
+            raise
 
     def _pieces(self, content: str, is_last: bool = False) -> Run:
         if self.streamed:

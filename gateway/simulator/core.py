@@ -30,7 +30,7 @@ from gateway.simulator.llm import answer_any
 from gateway.simulator.memory import MemoryStore
 from gateway.simulator.plan import run_plan
 from gateway.simulator.predict import LlmReply, LlmRequest, Run, predict
-from gateway.simulator.render import INFINITE_LOOP, Parameters
+from gateway.simulator.render import Parameters
 from gateway.simulator.resources import Resources
 from gateway.simulator.settings import MCP_SWITCH, UNIFIED_API, Settings
 from gateway.simulator.streams import Piece, StreamEnded, error_frame
@@ -74,6 +74,8 @@ class ClusterCore:
         self.llm = llm or answer_any
         self.sessions: dict[str, list[Message]] = {}
         self.tool_outputs: dict[str, str] = {}
+        self.unstored_errors: list[tuple[str | None, str]] = []
+        """The ids of turns that failed, and their errors' texts (`store_errors`)."""
         self.streams = False
         """Whether the plugins for streams are installed."""
 
@@ -96,6 +98,8 @@ class ClusterCore:
             return Executed(200, end.value, sent)
         except Answer as failure:
             return Executed(failure.status, failure.body, sent)
+        finally:
+            self.store_errors()
 
     def execute_streamed(self, agent_id: str, body: Mapping[str, Any] | bytes | str) -> Executed:
         """Run an agent to its end with an event stream; the response's body is the events.
@@ -119,6 +123,8 @@ class ClusterCore:
             return Executed(200, "".join(events), sent)
         except Answer as failure:
             return Executed(failure.status, failure.body, sent)
+        finally:
+            self.store_errors()
 
     def stream(
         self, agent_id: str, body: Mapping[str, Any] | bytes | str
@@ -211,12 +217,15 @@ class ClusterCore:
         try:
             return (yield from self._run_turn(agent, parameters, running))
         except ExecuteFailure as failure:
-            conversational = agent["type"].lower() == "conversational"
-            if self.unified and conversational and failure.details.startswith(INFINITE_LOOP):
-                raise NoAnswer from None
-            if self.modern and not (conversational and unified.provider_of(agent)):
-                self.memory.answer(running, f"Agent execution failed: {failure.details}")
+            is_v1 = agent["type"].lower() == "conversational" and unified.provider_of(agent)
+            if self.modern and not is_v1:
+                self.unstored_errors.append((running, f"Agent execution failed: {failure.details}"))
             raise
+
+    def store_errors(self) -> None:
+        """Store the errors of failed runs as their turns' answers. A cluster does so after it has answered the run."""
+        while self.unstored_errors:
+            self.memory.answer(*self.unstored_errors.pop(0))
 
     def _run_turn(self, agent: Json, parameters: Parameters, running: str | None) -> Run:
         match agent["type"].lower():

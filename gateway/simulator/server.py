@@ -47,6 +47,9 @@ class Simulator:
         self.url = self.llm_url = ""
         self.pause: Callable[[], Awaitable[Any]] = partial(asyncio.sleep, 0.01)
         """Awaited where other requests may run before one goes on (`gateway.simulator.handlers.Pause`)."""
+        self.before_errors_are_stored: Callable[[], Awaitable[Any]] = partial(asyncio.sleep, 0)
+        """Awaited after a run was answered, before its error is stored in the memory (`ClusterCore.store_errors`)."""
+        self._storing: set[asyncio.Task[None]] = set()
         self._ports = (port, llm_port)
         self._runners: list[web.AppRunner] = []
         self._session: aiohttp.ClientSession | None = None
@@ -72,6 +75,8 @@ class Simulator:
     async def stop(self) -> None:
         """Stop both servers. Requests that are never answered end."""
         self._stopping.set()
+        for task in self._storing:
+            task.cancel()
         if self._session is not None:
             await self._session.close()
         for runner in self._runners:
@@ -119,10 +124,22 @@ class Simulator:
         except NoAnswer:
             await self._stopping.wait()  # the client gives up, or the server stops
             raise
+        finally:
+            self._store_errors_later()
         if stream.prepared:
             await stream.write_eof()
             return stream
         return _web_response(response, pretty="pretty" in request.query)
+
+    def _store_errors_later(self) -> None:
+        async def store() -> None:
+            await self.before_errors_are_stored()
+            self.core.store_errors()
+
+        if self.core.unstored_errors:
+            task = asyncio.ensure_future(store())
+            self._storing.add(task)
+            task.add_done_callback(self._storing.discard)
 
     async def _respond(self, request: Request) -> Response:
         """Answer a request that is no stream."""

@@ -2,10 +2,15 @@
 
 `outcome.json`: `version` of the cluster; either `received`, all bodies that the models have to receive, or `refused`,
 the first problem of a 400, with `remedy`, the request as its help says, and what the models receive then.
+
+A case with `turns.json` in place of `request.json` is a conversation. Each turn has `from`, "gateway" or "cluster" for
+a caller who goes around the gateway, a `request`, and the `status` of its answer; `received` is what the models receive
+of the last turn. No turn waits for what the cluster does after it has answered the one before.
 """
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import sys
@@ -16,10 +21,14 @@ import aiohttp
 import pytest
 
 from gateway.cli import run
+from gateway.simulator.handlers import Request
+from gateway.simulator.rest import Response
 from gateway.simulator.server import Simulator
 from tests.conftest import StartGateway
 
-CASES = sorted(path for path in (Path(__file__).parent / "fixtures").iterdir() if path.is_dir())
+ALL = sorted(path for path in (Path(__file__).parent / "fixtures").iterdir() if path.is_dir())
+CONVERSATIONS = [path for path in ALL if (path / "turns.json").exists()]
+CASES = [path for path in ALL if path not in CONVERSATIONS]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
@@ -71,6 +80,41 @@ async def test_the_models_receive_what_the_case_says(case: Path, start_gateway: 
         assert simulator.received == outcome["received"]
 
 
+class LateErrors(Simulator):
+    """Stores the error of a failed turn once the memory was read, at the worst time for whoever has read it."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(version)
+        self._was_read = asyncio.Event()
+        self.before_errors_are_stored = self._was_read.wait
+
+    async def _respond(self, request: Request) -> Response:
+        response = await super()._respond(request)
+        if request.path.endswith("/messages"):
+            self._was_read.set()
+        return response
+
+
+@pytest.mark.parametrize("case", CONVERSATIONS, ids=lambda case: case.name)
+async def test_the_models_receive_what_the_case_says_of_a_conversation(case: Path, start_gateway: StartGateway) -> None:
+    outcome = read(case, "outcome")
+    async with LateErrors(outcome["version"]) as simulator, aiohttp.ClientSession() as client:
+        agent_id = register(simulator, case)
+        gateway = await start_gateway(simulator.url)
+        addresses = {"gateway": f"http://127.0.0.1:{gateway.data_port}", "cluster": simulator.url}
+        memory = {}
+        for turn in read(case, "turns"):
+            simulator.received.clear()
+            body = {**turn["request"], "parameters": {**turn["request"].get("parameters", {}), **memory}}
+            path = f"{addresses[turn['from']]}/_plugins/_ml/agents/{agent_id}/_execute"
+            async with client.post(path, json=body) as response:
+                answer = await response.json()
+                assert response.status == turn["status"], answer
+            for output in answer.get("inference_results", [{}])[0].get("output", []):
+                memory |= {"memory_id": output["result"]} if output["name"] == "memory_id" else {}
+        assert simulator.received == outcome["received"]
+
+
 def register(simulator: Simulator, case: Path) -> str:
     """Register the case's model and agent; return the agent's id."""
     resources = simulator.core.resources
@@ -79,6 +123,7 @@ def register(simulator: Simulator, case: Path) -> str:
     action["url"] = action["url"].replace("https://llm.example.org", simulator.llm_url)
     model_id = resources.register_model({**model, "function_name": "remote"}, deploy=True)["model_id"]
     agent = read(case, "agent")
-    for tool in agent["tools"]:
-        tool["parameters"]["model_id"] = model_id
+    for calls in (agent.get("llm", {}), *(tool.get("parameters", {}) for tool in agent["tools"])):
+        if calls.get("model_id") == "M":
+            calls["model_id"] = model_id
     return str(resources.register_agent(agent)["agent_id"])

@@ -77,6 +77,7 @@ class Replay:
         self.sent = []
         try:
             response = self._respond(self._request(exchange), answers)
+            self.core.store_errors()
         except NoAnswer:
             return "" if exchange["status"] is None else f"no answer instead of {exchange['status']}"
         if exchange["status"] is None:
