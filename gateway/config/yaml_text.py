@@ -1,4 +1,4 @@
-"""Reads YAML whose mappings have no duplicate keys, and whose values are not part of themselves."""
+"""Reads YAML whose keys are texts and no duplicates, and whose values are not part of themselves."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import Any
 
 import yaml
 
+_MERGE, _TEXT = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:str"
+
 
 class _UniqueKeys(yaml.SafeLoader):
     """Loads YAML. A recursive alias is an error, and a duplicate key, except one that a merge key (``<<``) brings in.
+
+    A key is the text that is written, as in JSON and TOML: `off` and `1` are names that someone chose.
 
     unfinished: the anchors of the values that are being read.
     """
@@ -35,6 +39,8 @@ class _UniqueKeys(yaml.SafeLoader):
         node = super().compose_mapping_node(anchor)
         seen: list[tuple[str, Any]] = []
         for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                key.tag = _TEXT
             if (key.tag, key.value) in seen:
                 raise yaml.composer.ComposerError(None, None, f"the key {key.value!r} is a duplicate", key.start_mark)
             seen.append((key.tag, key.value))

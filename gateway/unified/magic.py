@@ -1,8 +1,9 @@
-"""Tells by the first bytes of inline media whether they clearly are another format than the client named.
+"""The first bytes of media formats, and whether inline media clearly are another format than the client named.
 
-Only signatures that no other kind of file begins with count. Bytes that are not recognised pass as the format that
-was named: the provider judges them. So do texts (csv, html, md, txt), which have no signature. Formats of one container
-(mp4 and mov, mkv and webm, docx and xlsx) count as one format.
+For inline media only signatures that no other kind of file begins with count. Bytes that are not recognised pass as the
+format that was named: the provider judges them. So do texts (csv, html, md, txt). Formats of one container (mp4 and
+mov, mkv and webm, docx and xlsx) count as one format. Media that were fetched must be the very format
+(`gateway.media.magic`).
 """
 
 from __future__ import annotations
@@ -19,35 +20,93 @@ from gateway.unified.validate import Problems
 
 _HEAD = 64  # base64 characters that are decoded; a multiple of 4
 
-# A pattern of the first bytes, and the formats by kind that begin so.
-_SIGNATURES: list[tuple[bytes, dict[MediaKind, tuple[str, ...]]]] = [
-    (rb"\x89PNG\r\n\x1a\n", {"image": ("png",)}),
-    (rb"\xff\xd8\xff", {"image": ("jpeg",)}),
-    (rb"GIF8[79]a", {"image": ("gif",)}),
-    (rb"RIFF.{4}WEBP", {"image": ("webp",)}),
-    (rb"%PDF-", {"document": ("pdf",)}),
-    (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", {"document": ("doc", "xls")}),
-    (rb"PK\x03\x04", {"document": ("docx", "xlsx")}),
-    (rb"(?i:\s*<(?:!doctype html|html)[\s>])", {"document": ("html",)}),
-    (rb".{4}ftyp", {"video": ("mp4", "mov", "three_gp"), "audio": ("m4a", "mp4")}),
-    (rb"\x1a\x45\xdf\xa3", {"video": ("mkv", "webm"), "audio": ("mka", "mkv", "webm")}),
-    (rb"FLV\x01", {"video": ("flv",)}),
-    (rb"\x00\x00\x01[\xba\xb3]", {"video": ("mpeg", "mpg")}),
-    (rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11", {"video": ("wmv",)}),
-    (rb"RIFF.{4}WAVE", {"audio": ("wav",)}),
-    (rb"OggS", {"audio": ("ogg", "opus")}),
-    (rb"fLaC", {"audio": ("flac",)}),
-]
-_COMPILED = [(re.compile(pattern, re.DOTALL), found) for pattern, found in _SIGNATURES]
+_OLE, _ZIP = rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", rb"PK\x03\x04"
+_ISO, _MPEG_VIDEO = rb".{4}ftyp", rb"\x00\x00\x01[\xba\xb3]"
+_MATROSKA, _WEBM = rb"\x1a\x45\xdf\xa3.{,52}matroska", rb"\x1a\x45\xdf\xa3.{,56}webm"
+# An ID3 tag, or a frame: eleven sync bits, and a layer other than the reserved 0, which AAC uses.
+_MPEG_AUDIO = rb"ID3|\xff[\xe2-\xe7\xea-\xef\xf2-\xf7\xfa-\xff]"
+_ADTS = rb"ID3|\xff[\xf0\xf1\xf8\xf9]"
+
+# The first bytes of each format, by kind: those of the formats' own specifications (WHATWG MIME Sniffing, section 6,
+# lists most of them). They tell formats apart; they don't prove that a file is sound. Raw audio (pcm) has none, and of
+# texts only HTML.
+_SIGNATURES: dict[MediaKind, dict[str, bytes]] = {
+    "image": {"png": rb"\x89PNG\r\n\x1a\n", "jpeg": rb"\xff\xd8\xff", "gif": rb"GIF8[79]a", "webp": rb"RIFF.{4}WEBP"},
+    "document": {
+        "pdf": rb".{,1019}%PDF-",
+        "doc": _OLE,
+        "xls": _OLE,
+        "docx": _ZIP,
+        "xlsx": _ZIP,
+        "html": rb"(?i:\s*<(?:!doctype html|html)[\s>])",
+    },
+    "video": {
+        "mkv": _MATROSKA,
+        "webm": _WEBM,
+        "mp4": _ISO,
+        "mov": rb".{4}(?:ftypqt|moov|mdat|wide|free|skip)",
+        "three_gp": rb".{4}ftyp3g",
+        "flv": rb"FLV\x01",
+        "mpeg": _MPEG_VIDEO,
+        "mpg": _MPEG_VIDEO,
+        "wmv": rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11",
+    },
+    "audio": {
+        "mp3": _MPEG_AUDIO,
+        "mpeg": _MPEG_AUDIO,
+        "mpga": _MPEG_AUDIO,
+        "opus": rb"OggS.{,244}OpusHead",
+        "ogg": rb"OggS",
+        "wav": rb"RIFF.{4}WAVE",
+        "aac": _ADTS,
+        "x-aac": _ADTS,
+        "flac": rb"fLaC",
+        "mp4": _ISO,
+        "m4a": _ISO,
+        "mkv": rb"(?:%b|%b)" % (_MATROSKA, _WEBM),
+        "mka": rb"(?:%b|%b)" % (_MATROSKA, _WEBM),
+        "webm": _WEBM,
+    },
+}
+_COMPILED = {
+    kind: {fmt: re.compile(pattern, re.DOTALL) for fmt, pattern in formats.items()}
+    for kind, formats in _SIGNATURES.items()
+}
+_UNCLEAR = frozenset({_MPEG_AUDIO, _ADTS, _SIGNATURES["video"]["mov"]})
+"""Signatures that other files may begin with."""
+_CONTAINERS = (
+    ("mp4", "mov", "three_gp", "m4a"), ("mkv", "webm", "mka"), ("ogg", "opus"), ("doc", "xls"), ("docx", "xlsx")
+)  # fmt: skip
+_SAME = {fmt: container for container in _CONTAINERS for fmt in container}
+
+
+def begins_as(kind: MediaKind, fmt: str, head: bytes) -> bool | None:
+    """Return True if bytes begin as this very format does; None for a format without a signature.
+
+    head: the first 1024 bytes.
+    """
+    pattern = _COMPILED[kind].get(fmt)
+    return None if pattern is None else pattern.match(head) is not None
 
 
 def other_formats(kind: MediaKind, fmt: str, data: Payload) -> dict[MediaKind, tuple[str, ...]]:
     """Return the formats, by kind, that base64 `data` clearly has instead of `fmt`; {} if it may be `fmt`."""
     if kind == "document" and is_text(fmt):
         return {}
-    head = pybase64.b64decode(bytes(data[:_HEAD]))
-    found = next((formats for pattern, formats in _COMPILED if pattern.match(head)), {})
+    found = _clear_formats(pybase64.b64decode(bytes(data[:_HEAD])))
     return {} if fmt in found.get(kind, ()) else found
+
+
+def _clear_formats(head: bytes) -> dict[MediaKind, tuple[str, ...]]:
+    """Return the formats, by kind, that clearly begin so, with all formats of the same container."""
+    found: dict[MediaKind, tuple[str, ...]] = {}
+    for kind, formats in _COMPILED.items():
+        for fmt, pattern in formats.items():
+            if pattern.pattern not in _UNCLEAR and pattern.match(head):
+                same = _SAME.get(fmt, tuple(other for other in formats if formats[other] == pattern))
+                found[kind] = tuple(other for other in same if other in formats)
+                break
+    return found
 
 
 def check_formats(media: Iterable[Media], problems: Problems) -> None:

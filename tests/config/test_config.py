@@ -470,6 +470,18 @@ def test_a_later_source_of_a_secret_replaces_another(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("key", ["off", "on", "Yes", "NO", "true", "null", "~", "1", "1.50", "0x10", "2026-01-01", "="])
+def test_a_key_is_the_text_that_is_written(tmp_path: Path, key: str) -> None:
+    """YAML 1.1 reads `off` as False, also where it is a name."""
+    file = _file(tmp_path, f"agents: {{roles: {{{key}: user}}}}")
+    assert load(file, {}).agents.roles == {key: "user"}
+    assert load(None, {"GATEWAY__AGENTS__ROLES": f"{{{key}: user}}"}).agents.roles == {key: "user"}
+    (problem,) = _problems(_file(tmp_path, f"agents: {{roles: {{{key}: user, '{key}': tool}}}}"))
+    assert f"the key '{key}' is a duplicate" in problem
+    (problem,) = _problems(_file(tmp_path, f"{key}: x"))
+    assert problem.startswith(f"{key}: ")
+
+
 def test_yaml_merge_keys(tmp_path: Path) -> None:
     text = """
 policy:

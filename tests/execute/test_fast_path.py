@@ -31,6 +31,7 @@ from gateway.unified.budget import Budget
 from tests.conftest import examples
 from tests.delivery.simulated_cluster import cluster_of
 from tests.matrix import VERSIONS
+from tests.media.test_magic import STARTS
 from tests.strategies import hostile_text, spoken_text
 
 AGENTS = [(version, name) for version in VERSIONS for name in sorted(cluster_of(version).agents)]
@@ -86,7 +87,9 @@ IMAGES = st.builds(
         "type": "image",
         "source": {"type": "base64", "format": format, "data": base64.b64encode(data).decode()},
     },
-    st.binary(max_size=40) | st.just(b"i" * 70_000),
+    st.binary(max_size=40)
+    | st.just(b"i" * 70_000)
+    | st.sampled_from(list(STARTS["image"].values())).map(lambda start: start + bytes(99)),
     st.sampled_from(["png", "jpeg", "gif", "webp"]),
 )
 BLOCKS = st.lists(st.builds(lambda text: {"type": "text", "text": text}, TEXTS) | IMAGES, max_size=4)
@@ -234,6 +237,23 @@ def test_an_agent_that_was_asked_is_known(agent: tuple[str, str]) -> None:
     assert b'outcome="sent"' in metrics.render()
     assert [line.split()[-1] for line in metrics.render().splitlines() if b"rewrites_total{" in line] == [b"2.0"]
     assert handler.try_fast(id, handler.caller([*LINES[:2], b"Authorization: Basic other"]), body_of("hello")) is None
+
+
+def test_bytes_of_another_format_are_refused_on_the_fast_path_too() -> None:
+    handler, _ = handler_of("2.19.0")
+    id = cluster_of("2.19.0").agents["flow-a"]
+
+    def body(format: str) -> bytes:
+        source = {"type": "base64", "format": "png", "data": base64.b64encode(STARTS["image"][format]).decode()}
+        return body_of([{"type": "text", "text": "what"}, {"type": "image", "source": source}])
+
+    assert isinstance(asked(handler, id, body("png")), Forward)
+    assert isinstance(asked(handler, id, body("png")), Forward)
+    assert handler.try_fast(id, handler.caller(LINES), body("png")) is not None
+    assert handler.try_fast(id, handler.caller(LINES), body("jpeg")) is None
+    refused = asked(handler, id, body("jpeg"))
+    assert isinstance(refused, GatewayError)
+    assert (refused.status, refused.problems[0].received) == (400, "bytes of format jpeg")
 
 
 @pytest.mark.parametrize(("kind", "id"), [("agents", "flow-a"), ("agents", None), ("models", None), ("cluster", None)])
