@@ -108,8 +108,8 @@ class Memory(Struct, frozen=True, forbid_unknown_fields=True):
     on_failure: Annotated[
         Literal["refuse", "answer"],
         Meta(
-            description="When the store can't be used: `refuse` the request with 503, or `answer` without memory, with "
-            "the notice `MEMORY_UNAVAILABLE`."
+            description="When the store can't be read or takes no writes: `refuse` the request with 503 before the "
+            "agent runs, or `answer` without memory, with the notice `MEMORY_UNAVAILABLE`."
         ),
     ] = "refuse"
     tenant_header: Annotated[

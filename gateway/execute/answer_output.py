@@ -33,15 +33,17 @@ def _counts(usage: Usage) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def with_memory_id(body: bytes, memory_id: str) -> bytes:
-    """Return an answer with this `memory_id`. All other values keep their bytes.
+def with_memory_id(body: bytes, memory_id: str | None) -> bytes:
+    """Return an answer with this `memory_id`, or without any for None. All other values keep their bytes.
 
     In a legacy answer it is the output of that name, added as the first one if there is none; in a unified answer, the
     member. A body in neither form is returned as it is.
     """
     try:
         document = msgspec.json.decode(body, type=_Members)
-        if "message" in document:
+        if "message" in document and memory_id is None:
+            document.pop(MEMORY_ID, None)
+        elif "message" in document:
             document[MEMORY_ID] = _raw(memory_id)
         elif "inference_results" in document:
             document["inference_results"] = _with_output(document["inference_results"], memory_id)
@@ -52,16 +54,19 @@ def with_memory_id(body: bytes, memory_id: str) -> bytes:
     return msgspec.json.encode(document)
 
 
-def _with_output(written: msgspec.Raw, memory_id: str) -> msgspec.Raw:
-    """Return `inference_results` with the id in the outputs of its first result."""
+def _with_output(written: msgspec.Raw, memory_id: str | None) -> msgspec.Raw:
+    """Return `inference_results` with the id in the outputs of its first result, or without any."""
     results = msgspec.json.decode(written, type=list[msgspec.Raw])
     first = msgspec.json.decode(results[0], type=_Members) if results else {}
     if "output" not in first:
         return written
     outputs = msgspec.json.decode(first["output"], type=list[msgspec.Raw])
-    entry = _raw({"name": MEMORY_ID, "result": memory_id})
     place = next((i for i, output in enumerate(outputs) if _name(output) == MEMORY_ID), None)
-    outputs = [entry, *outputs] if place is None else [*outputs[:place], entry, *outputs[place + 1 :]]
+    if memory_id is None:
+        outputs = [output for i, output in enumerate(outputs) if i != place]
+    else:
+        entry = _raw({"name": MEMORY_ID, "result": memory_id})
+        outputs = [entry, *outputs] if place is None else [*outputs[:place], entry, *outputs[place + 1 :]]
     first["output"] = _raw(outputs)
     return _raw([_raw(first), *results[1:]])
 

@@ -50,6 +50,11 @@ class StreamReader:
             begin = end.end()
         del self._pending[:begin]
 
+    @property
+    def has_ended(self) -> bool:
+        """Return whether an event reported the end of the run."""
+        return self._events is not None and self._events.ended
+
     def answer(self) -> RunAnswer:
         """Return what was read. It has failed if an event reported an error, or the last event is missing."""
         return RunAnswer(failed=True) if self._events is None else self._events.answer()
@@ -78,7 +83,7 @@ class _Events:
         self._arguments: dict[str, str] = {}
         self._memory_id = ""
         self._usage: Usage | None = None
-        self._ended = self._failed = False
+        self.ended = self._failed = False
 
     def read(self, document: dict[str, Any]) -> None:
         """Read one event."""
@@ -95,14 +100,14 @@ class _Events:
                 content, is_last = text(member(output, "dataAsMap", "content")), member(output, "dataAsMap", "is_last")
                 if content or is_last is not True:
                     self._read_content(content)
-                self._ended = self._ended or is_last is True
+                self.ended = self.ended or is_last is True
 
     def answer(self) -> RunAnswer:
         """Return what was read so far."""
         for id, arguments in self._arguments.items():
             self._uses[id]["toolUse"]["input"] = _arguments(arguments)
         reply = "".join(self._text)
-        failed = self._failed or not self._ended
+        failed = self._failed or not self.ended
         if reply.startswith(_REMOTE_ERROR) and not self._messages:
             failed = True
         if failed:
@@ -158,7 +163,7 @@ class _Events:
             case "RUN_ERROR":
                 self._failed = True
             case "RUN_FINISHED":
-                self._ended = True
+                self.ended = True
 
 
 def _arguments(written: str) -> dict[str, Any]:

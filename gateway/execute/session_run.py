@@ -111,7 +111,8 @@ class SessionRun:
         self._earlier = Earlier(session.history, session.recent, session.system)
         model = profile.models[0].id if profile.models else ""
         self._metadata = Metadata(runs.sessions.clock(), "", profile.id, profile.provider, model)
-        self._stream = SessionStream(profile, session.id) if call.streaming else None
+        self._stream = SessionStream(profile, session.id if session.turns else None) if call.streaming else None
+        self._held = b""
 
     async def compose(self) -> None:
         """Write the request with the session's messages."""
@@ -196,8 +197,11 @@ class SessionRun:
         if status >= 400:
             await self._session.commit(self._failed_turn())
             return None
-        run, written = await run_here_if(len(body) <= _SMALL, self._read, body)
-        return Answer(status, self._notices(await self._store(run)), written)
+        small = len(body) <= _SMALL
+        stream = self._stream if not body.lstrip().startswith(b"{") else None
+        run = await run_here_if(small, self._read, stream, body)
+        notices = await self._store(run)  # before the answer is written: the id may be that of no session
+        return Answer(status, self._notices(notices), await run_here_if(small, self._write, stream, run, body))
 
     def abandoned(self) -> None:
         """Store the turn as a failed one; see `gateway.ports.Forward`."""
@@ -206,16 +210,21 @@ class SessionRun:
         finally:
             self._session.release()
 
-    def _read(self, body: bytes) -> tuple[RunAnswer, bytes]:
-        """Return the answer, and how it is written for the client. body: b"" at the end of a stream that was relayed.
+    def _read(self, stream: SessionStream | None, body: bytes) -> RunAnswer:
+        """Return the answer. body: b"" at the end of a stream that was relayed.
 
         A stream is held like any other answer if it has a length or a content coding. It never begins with a brace.
         """
-        if self._stream is not None and not body.lstrip().startswith(b"{"):
-            written = self._stream.feed(body) + self._stream.end()
-            return self._stream.answer(), written
-        run = read_answer(self._profile, body)
-        return run, self._runs.outputs.write(self._profile, run, body, self._session.id)
+        if stream is None:
+            return read_answer(self._profile, body)
+        self._held = stream.feed(body)
+        return stream.answer()
+
+    def _write(self, stream: SessionStream | None, run: RunAnswer, body: bytes) -> bytes:
+        """Return what is sent to the client of an answer that was read, now that its turn is stored or is not."""
+        if stream is None:
+            return self._runs.outputs.write(self._profile, run, body, self._session.id)
+        return self._held + stream.end(self._session.id)
 
     async def _store(self, run: RunAnswer) -> tuple[Notice, ...]:
         if run.failed:

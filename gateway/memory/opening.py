@@ -76,6 +76,10 @@ class LazyStore:
         if store is not None:
             await store.close()
 
+    async def probe(self, size: int) -> None:
+        """See `Store`."""
+        await (await self._open()).probe(size)
+
     async def session(self, key: SessionKey) -> Session | None:
         """See `Store`."""
         return await (await self._open()).session(key)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from gateway.config.memory import Memory
 from gateway.errors import MemoryUnavailable, Problem, SessionBusy, SessionNotFound
@@ -16,13 +16,22 @@ from gateway.memory.model import PREFIX, Owner, SessionKey, StoredMessage, Turn
 from gateway.memory.owner import new_session_id
 from gateway.memory.reading import read_window
 from gateway.memory.retention import run_retention
+from gateway.memory.window import measure
 from gateway.notices import Notice
 from gateway.observe.logs import Logger
+
+_T = TypeVar("_T")
 
 _MOST_CONFLICTS = 10
 _STORE_SECONDS = 30.0
 """For one use of the store; longer where its settings allow an operation more than half of that."""
 _CLOSE_SECONDS = 5.0
+_PROBE_SECONDS = 5.0
+"""For so long after a write that succeeded, the store counts as one that takes writes."""
+_REFUSAL_SECONDS = 1.0
+"""For so long after a probe that failed, the store counts as one that takes none."""
+_PROBE_BYTES = 65_536
+_LARGEST_PROBE = 16 * 1024 * 1024
 
 UNAVAILABLE = Notice("MEMORY_UNAVAILABLE", "the store of sessions could not be used, so this turn is not remembered")
 _NOT_STORED = "MEMORY_NOT_STORED"
@@ -33,9 +42,10 @@ _CONCURRENT = Notice("MEMORY_CONCURRENT", "another request added a turn to the s
 class OpenSession:
     """A session that a request uses. It is released once its turn is stored, or with `release`.
 
-    key: None if the store can't be used and the request is answered without memory. id: for the client.
-    turns: how many the session has. history: the messages to send, oldest first. recent: these, and older ones that do
-    not fit, to know again what a client repeats. system: the session's system text.
+    key: None if the store can't be used and the request is answered without memory. id: for the client; "" if there
+    is no such session, as when its first turn was not stored. turns: how many the session has. history: the messages to
+    send, oldest first. recent: these, and older ones that do not fit, to know again what a client repeats. system: the
+    session's system text.
     """
 
     def __init__(
@@ -67,7 +77,11 @@ class OpenSession:
         if self.key is None or not self._in_use:
             return ()
         self._in_use = False
-        return await asyncio.shield(self._sessions.in_background(self._sessions.commit(self.key, self.turns, turn)))
+        committed = self._sessions.in_background(self._sessions.commit(self.key, self.turns, turn))
+        is_stored, notices = await asyncio.shield(committed)
+        if not (is_stored or self.turns):
+            self.id = ""
+        return notices
 
     def commit_later(self, turn: Turn) -> None:
         """Store `turn` in the background, then release the session."""
@@ -109,6 +123,8 @@ class Sessions:
         self._seconds = max(_STORE_SECONDS, 2 * getattr(getattr(settings, settings.store), "seconds", 0.0))
         self._retention: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[Any]] = set()
+        self._writes = _Writes()
+        self._probe: asyncio.Task[None] | None = None
 
     @property
     def in_use(self) -> int:
@@ -135,32 +151,30 @@ class Sessions:
             self.busy.release(key)
             raise
 
-    async def commit(self, key: SessionKey, turns: int, turn: Turn) -> tuple[Notice, ...]:
+    async def commit(self, key: SessionKey, turns: int, turn: Turn) -> tuple[bool, tuple[Notice, ...]]:
         """Store `turn`, after the turns that other processes added meanwhile; release the session.
 
-        Return what went wrong: nothing is raised, as the answer has been given.
+        Return whether it is stored, and what went wrong: nothing is raised, as the agent has run.
         """
-        outcome = "failed"
+        is_stored = False
+        notices: tuple[Notice, ...] = (UNAVAILABLE,)
         try:
             async with asyncio.timeout(self._seconds):
-                notices = await self._append(key, turns, turn)
-            if all(notice.code != _NOT_STORED for notice in notices):
-                outcome = "stored"
-            return notices
+                is_stored, notices = await self._append(key, turns, turn)
         except (store.StoreUnavailable, TimeoutError) as error:
             self._log.error("turn not stored", agent=key.owner.agent_id, reason=str(error) or "too slow")
-            return (UNAVAILABLE,)
+            self._writes.failed(_size(turn))
         except store.StoreError as error:
             self._log.error("turn not stored", agent=key.owner.agent_id, reason=str(error))
-            return (Notice(_NOT_STORED, f"this turn is not remembered: {error}"),)
+            notices = (Notice(_NOT_STORED, f"this turn is not remembered: {error}"),)
         except Exception:
             self._log.exception("internal error")
-            return (UNAVAILABLE,)
         finally:
             self.busy.release(key)
-            self._count(outcome)
+            self._count("stored" if is_stored else "failed")
+        return is_stored, notices
 
-    def in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def in_background(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run `work` to its end, whatever happens to the request."""
         task = asyncio.create_task(work)
         self._running.add(task)
@@ -195,8 +209,8 @@ class Sessions:
             close, self._close = self._close, None
             await close()
 
-    async def _append(self, key: SessionKey, turns: int, turn: Turn) -> tuple[Notice, ...]:
-        """Append the turn, after those that others were faster with.
+    async def _append(self, key: SessionKey, turns: int, turn: Turn) -> tuple[bool, tuple[Notice, ...]]:
+        """Append the turn, after those that others were faster with. Return as `commit`.
 
         If it is not known whether the turn was written, such as after a lost connection, it is sent once more. The
         turn's id prevents that it is stored twice.
@@ -206,7 +220,8 @@ class Sessions:
         for _ in range(_MOST_CONFLICTS):
             try:
                 await self._store.append(key, turn, turns)
-                return notices
+                self._writes.succeeded(_size(turn))
+                return True, notices
             except store.StoreThrottled:
                 raise
             except store.StoreUnavailable:
@@ -215,7 +230,8 @@ class Sessions:
                 is_repeated = True
             except store.SessionConflict as conflict:
                 if turns and not conflict.turns:
-                    return (Notice(_NOT_STORED, "this turn is not remembered: the session was deleted meanwhile"),)
+                    deleted = "this turn is not remembered: the session was deleted meanwhile"
+                    return False, (Notice(_NOT_STORED, deleted),)
                 turns, notices = conflict.turns, (_CONCURRENT,)
         raise store.StoreUnavailable("other processes keep adding turns to the session")
 
@@ -228,6 +244,7 @@ class Sessions:
         try:
             async with asyncio.timeout(self._seconds):
                 await self._store.start()
+                await _end(self._begin_proof())
         except (store.StoreError, TimeoutError) as error:
             return self._without_memory("", error)
         await self.busy.enter(key, 0.0)
@@ -236,10 +253,12 @@ class Sessions:
     async def _load(self, key: SessionKey) -> OpenSession:
         try:
             async with asyncio.timeout(self._seconds):
+                proof = self._begin_proof()  # while the session is read
                 session = await self._store.session(key)
                 if session is None:
                     raise _not_found(key.id, key.owner)
                 turns, recent, start = await read_window(self._store, key, self.settings.window)
+                await _end(proof)
         except store.SessionNotFound:
             raise _not_found(key.id, key.owner) from None
         except (store.StoreError, TimeoutError) as error:
@@ -247,6 +266,28 @@ class Sessions:
             self.busy.release(key)
             return unavailable
         return OpenSession(self, key, key.id, max(turns, session.turns), recent[start:], recent, session.system)
+
+    def _begin_proof(self) -> asyncio.Task[None] | None:
+        """Begin to prove that the store takes writes, as an LLM call costs money. Requests share a probe.
+
+        Return None if that is known, or the settings want an answer without memory.
+        """
+        if self.settings.on_failure == "answer" or self._writes.is_recent:
+            return None
+        if self._probe is None or (self._probe.done() and not self._writes.is_refused):
+            self._probe = self.in_background(self._try_to_write())
+            self._probe.add_done_callback(lambda probe: probe.cancelled() or probe.exception())  # no request may wait
+        return self._probe
+
+    async def _try_to_write(self) -> None:
+        size = max(_PROBE_BYTES, self._writes.failed_size)
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._store.probe(size)
+        except BaseException:
+            self._writes.refused()
+            raise
+        self._writes.succeeded(size)
 
     def _without_memory(self, id: str, error: Exception) -> OpenSession:
         """Answer without memory, if the settings allow it.
@@ -258,8 +299,51 @@ class Sessions:
         if self.settings.on_failure == "refuse":
             if isinstance(error, store.UnreadableSession):
                 raise MemoryUnavailable(_UNREADABLE)
-            raise MemoryUnavailable("The session can't be read: the gateway's store of sessions is not available.")
+            reason = "The gateway's store of sessions is not available: it can't be read, or takes no writes."
+            raise MemoryUnavailable(reason)
         return OpenSession(self, None, id)
+
+
+class _Writes:
+    """What is known of the store's writes. failed_size: of a turn that failed since, in bytes."""
+
+    def __init__(self) -> None:
+        self.failed_size = 0
+        self._until = self._refused_until = 0.0
+
+    @property
+    def is_recent(self) -> bool:
+        """Return whether a write succeeded a short time ago, and none failed since."""
+        return time.monotonic() < self._until
+
+    @property
+    def is_refused(self) -> bool:
+        """Return whether a probe failed a short time ago."""
+        return time.monotonic() < self._refused_until
+
+    def succeeded(self, size: int) -> None:
+        """Note a write. One that is smaller than the failed one says nothing: a disk may be almost full."""
+        if size >= self.failed_size:
+            self.failed_size = 0
+            self._until = time.monotonic() + _PROBE_SECONDS
+
+    def failed(self, size: int) -> None:
+        """Note that a turn was not stored."""
+        self.failed_size = min(size, _LARGEST_PROBE)
+        self._until = 0.0
+
+    def refused(self) -> None:
+        """Note a probe that failed."""
+        self._refused_until = time.monotonic() + _REFUSAL_SECONDS
+
+
+async def _end(proof: asyncio.Task[None] | None) -> None:
+    if proof is not None:
+        await asyncio.shield(proof)
+
+
+def _size(turn: Turn) -> int:
+    return sum(measure(message)[0] for message in turn.messages)
 
 
 def _not_found(id: str, owner: Owner) -> SessionNotFound:

@@ -72,6 +72,12 @@ class Store(Protocol):
     async def close(self) -> None:
         """Finish what was begun, and release everything."""
 
+    async def probe(self, size: int) -> None:
+        """Write about `size` bytes, and remove them: it fails where a turn of that size can't be stored at present.
+
+        A store that has room whenever it takes writes (opensearch, agentcore) writes little, whatever the size.
+        """
+
     async def session(self, key: SessionKey) -> Session | None:
         """Return the session, or None if its owner has none of this id."""
 

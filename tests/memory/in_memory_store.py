@@ -29,6 +29,9 @@ class InMemoryStore:
     async def close(self) -> None:
         self.open = False
 
+    async def probe(self, size: int) -> None:
+        pass
+
     async def session(self, key: SessionKey) -> Session | None:
         return self._sessions.get(key)
 

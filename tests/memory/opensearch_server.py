@@ -33,6 +33,11 @@ text: HTML; other: JSON that is not OpenSearch's.
 _JSON = dict[str, Any]
 _OPERATIONS = ('{"index"', '{"create"', '{"update"', '{"delete"')
 _SEQUENCE = count()
+_BLOCK = "cluster_block_exception"
+_BLOCK_REASON = (
+    "index [{}] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark, index has "
+    "read-only-allow-delete block];"
+)
 _CONTAINERS = "/_plugins/_ml/memory_containers"
 
 
@@ -99,19 +104,29 @@ def _comes_after(values: list[Any], after: list[Any], directions: list[int]) -> 
 
 class OpenSearchServer:
     """Serves inside its `async with` block. version: of OpenSearch. agentic_memory: the setting of ML Commons.
-    ml_commons: whether it is installed.
+    ml_commons: whether it is installed. security: whether the security plugin is, without which containers can't be
+    searched before 3.5.
 
-    searches_lag: searches of containers do not see new documents.
+    searches_lag: searches of containers do not see new documents. blocked: all indices take no writes, because the disk
+    is full (`index.blocks.read_only_allow_delete`).
 
     faults, holds: what happens to a request, by its number. A request with a hold sets `held`, and waits for the hold.
     alarms: set when the request with this number arrives.
     """
 
-    def __init__(self, version: str = "3.6.0", agentic_memory: bool = True, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        version: str = "3.6.0",
+        agentic_memory: bool = True,
+        tls: ssl.SSLContext | None = None,
+        security: bool = False,
+    ) -> None:
         self.version = version
         self._tls = tls
         self.agentic_memory = agentic_memory
         self.ml_commons = True
+        self.security = security
+        self.blocked = False
         self.searches_lag = False
         self.indices: dict[str, Index] = {}
         self.containers: dict[str, dict[str, Index]] = {}
@@ -207,8 +222,14 @@ class OpenSearchServer:
     async def _root(self, request: web.Request) -> web.Response:
         return web.json_response({"version": {"number": self.version, "distribution": "opensearch"}})
 
+    @property
+    def _numbers(self) -> tuple[int, ...]:
+        return tuple(int(number) for number in self.version.split("-")[0].split("."))
+
     async def _create_index(self, request: web.Request) -> web.Response:
         name = request.match_info["index"]
+        if name in self.indices and self.blocked:
+            return _blocked(name)
         if name in self.indices:
             return _error(400, "resource_already_exists_exception", f"index [{name}/uuid] already exists")
         assert (await request.json())["mappings"]["dynamic"] is False
@@ -238,10 +259,14 @@ class OpenSearchServer:
             [(operation, action)] = json.loads(line).items()
             body = None if operation == "delete" else json.loads(next(lines))
             index = self.indices.get(action["_index"])
+            if index is not None and self.blocked:
+                error = {"type": _BLOCK, "reason": _BLOCK_REASON.format(action["_index"])}
+                items.append({operation: {"_id": action["_id"], "status": 429, "error": error}})
+                continue
             status = 404 if index is None else _do(index, operation, action, body)
             type_ = "version_conflict_engine_exception" if index else "index_not_found_exception"
-            error = {"error": {"type": type_, "reason": ""}} if status >= 400 else {}
-            items.append({operation: {"_id": action["_id"], "status": status, **error}})
+            failure = {"error": {"type": type_, "reason": ""}} if status >= 400 else {}
+            items.append({operation: {"_id": action["_id"], "status": status, **failure}})
         return web.json_response({"items": items})
 
     async def _container(self, request: web.Request) -> web.Response:
@@ -254,7 +279,9 @@ class OpenSearchServer:
         container, *rest = request.match_info["rest"].split("/")
         if container == "_create":
             made = f"container{next(self._ids)}"
-            self.containers[made] = {"sessions": Index(), "working": Index()}
+            self.containers[made] = {"working": Index()}
+            if not (await request.json())["configuration"].get("disable_session", self._numbers < (3, 5)):
+                self.containers[made]["sessions"] = Index()
             return web.json_response({"memory_container_id": made, "status": "created"})
         indices = self.containers.get(container)
         if indices is None:
@@ -264,12 +291,21 @@ class OpenSearchServer:
                 del self.containers[container]
             return web.json_response({"name": container})
         body = json.loads(json.dumps(await request.json(), sort_keys=True)) if request.body_exists else {}
+        searches = rest[-1] in ("_search", "_delete_by_query")
+        if self.blocked and request.method in ("POST", "DELETE") and rest[-1] != "_search":
+            return _blocked(".plugins-ml-am-memory-working")
+        if searches and self._numbers < (3, 5) and not self.security:
+            return _error(
+                500, "null_pointer_exception", 'Cannot invoke "User.getBackendRoles()" because "user" is null'
+            )
         match request.method, *rest[1:]:
+            case "POST", "sessions" if "sessions" not in indices:
+                return _error(500, "index_not_found_exception", "no such index [null]: index is missing")
             case ("POST",):
                 id_ = f"memory-{next(self._ids)}"
                 return self._remember(indices["working"], id_, body, {"working_memory_id": id_})
             case "POST", "sessions":
-                exists = body["session_id"] in indices["sessions"].documents and self.version >= "3.6"
+                exists = body["session_id"] in indices["sessions"].documents and self._numbers >= (3, 6)
                 if exists:
                     return web.json_response({"session_id": body["session_id"], "status": "exists"})
                 return self._remember(indices["sessions"], body["session_id"], body, {"status": "created"})
@@ -305,6 +341,10 @@ def _operations(request: web.Request) -> int:
 def _error(status: int, type_: str, reason: str) -> web.Response:
     error = {"type": type_, "reason": reason}
     return web.json_response({"error": {"root_cause": [error], **error}, "status": status}, status=status)
+
+
+def _blocked(index: str) -> web.Response:
+    return _error(429, _BLOCK, _BLOCK_REASON.format(index))
 
 
 def _got(index: Index, id_: str) -> _JSON:

@@ -38,10 +38,11 @@ def store_on(server: OpenSearchServer, kind: Kind = "auto", **settings: Any) -> 
 
 class OnServer(StoreConformance):
     version: ClassVar[str]
+    security: ClassVar[bool] = False
 
     @pytest.fixture
     async def server(self) -> AsyncIterator[OpenSearchServer]:
-        async with OpenSearchServer(self.version) as server:
+        async with OpenSearchServer(self.version, security=self.security) as server:
             yield server
 
     @pytest.fixture
@@ -63,9 +64,10 @@ class TestContainer(OnServer):
 
 @pytest.mark.slow
 class TestEarlyContainer(OnServer):
-    """A memory container of a cluster that overwrites sessions."""
+    """A memory container of a cluster that overwrites sessions, and can be searched: it has the security plugin."""
 
     version = "3.3.0"
+    security = True
 
 
 @pytest.fixture
@@ -85,13 +87,131 @@ async def store(request: pytest.FixtureRequest, server: OpenSearchServer) -> Asy
 # Where messages are written
 
 
-@pytest.mark.parametrize(("version", "containers"), [("2.19.0", 0), ("3.2.0", 0), ("3.3.0", 1), ("3.10.0-SNAPSHOT", 1)])
-async def test_auto_goes_by_the_version(version: str, containers: int) -> None:
+@pytest.mark.parametrize(
+    ("version", "security", "containers"),
+    [
+        ("2.19.0", False, 0),
+        ("3.2.0", False, 0),
+        ("3.3.0", False, 0),
+        ("3.3.0", True, 1),
+        ("3.4.0", False, 0),
+        ("3.5.0", False, 1),
+        ("3.10.0-SNAPSHOT", False, 1),
+    ],
+)
+async def test_auto_goes_by_what_the_cluster_can_do(
+    version: str, security: bool, containers: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with OpenSearchServer(version, security=security) as server:
+        store = store_on(server)
+        await store.append(key(), turn(), 0)
+        assert len((await store.load(key())).messages) == 2
+        assert await store.delete(key())
+        await store.close()
+        assert len(server.containers) == containers
+        assert server.documents() == []
+    warned = "memory kept in index" in capsys.readouterr().err
+    assert warned == (version in ("3.3.0", "3.4.0") and not security)
+
+
+async def test_a_container_is_proved_at_the_start_and_on_another_version(server: OpenSearchServer) -> None:
+    def proofs() -> int:
+        return sum(path.endswith("working/_delete_by_query") for _, path in server.requests)
+
+    async def choose_again() -> None:
+        server.faults[len(server.requests)] = "refused"
+        with pytest.raises(StoreUnavailable):
+            await store.probe(1)
+        await store.probe(1)
+
+    for starts in (1, 2):
+        store = store_on(server)
+        await store.start()
+        assert proofs() == starts
+        await choose_again()
+        assert proofs() == starts
+        await store.close()
+    store = store_on(server)
+    await store.start()
+    server.version = "3.8.0"
+    for _ in range(2):
+        await choose_again()
+        assert proofs() == 4
+    await store.close()
+    assert len(server.containers) == 1
+
+
+async def test_sessions_in_a_container_can_be_read_by_a_gateway_that_starts_on_a_full_disk(
+    server: OpenSearchServer,
+) -> None:
+    earlier = store_on(server)
+    await earlier.append(key(), turn(), 0)
+    await earlier.close()
+    server.blocked = True
+    store = store_on(server)
+    assert len((await store.load(key())).messages) == 2
+    with pytest.raises(StoreUnavailable, match="Free disk space"):
+        await store.probe(1)
+    await store.close()
+    assert len(server.containers) == 1
+
+
+async def test_a_container_that_does_not_serve_is_tried_once_by_a_store(server: OpenSearchServer) -> None:
+    server.version = "3.4.0"
+    store = store_on(server)
+    await store.start()
+    server.counted_from_now()
+    server.faults[0] = "forbidden"
+    with pytest.raises(StoreUnavailable):
+        await store.append(key(), turn(), 0)
+    assert (await store.append(key(), turn(), 0)).turns == 1
+    assert not any("_create" in path for _, path in server.requests)
+    server.version = "3.5.0"
+    server.faults[len(server.requests)] = "refused"
+    with pytest.raises(StoreUnavailable):
+        await store.append(key(), turn(), 1)
+    assert (await store.append(key(), turn(), 1)).turns == 2
+    assert len(server.containers) == 1  # the cluster was upgraded meanwhile
+    await store.close()
+
+
+async def test_container_of_an_earlier_gateway_that_can_not_be_searched(server: OpenSearchServer) -> None:
+    earlier = store_on(server)
+    await earlier.append(key("old"), turn(), 0)
+    await earlier.close()
+    server.version = "3.4.0"  # as if that gateway had trusted this version
+    store = store_on(server)
+    assert (await store.append(key(), turn(), 0)).turns == 1
+    assert len((await store.load(key())).messages) == 2
+    assert await store.delete(key())
+    assert await store.session(key()) is None
+    assert len(server.containers) == 1  # it may hold sessions
+    await store.close()
+
+
+# A cluster that takes no writes
+
+
+@pytest.mark.parametrize("version", ["2.19.0", "3.6.0"])
+async def test_a_full_disk_is_reported_at_once(version: str) -> None:
     async with OpenSearchServer(version) as server:
         store = store_on(server)
         await store.append(key(), turn(), 0)
+        await store.probe(1)
+        server.blocked = True
+        server.counted_from_now()
+        with pytest.raises(StoreUnavailable, match=r"flood-stage watermark.* Free disk space"):
+            await store.probe(1)
+        with pytest.raises(StoreUnavailable, match="Free disk space"):
+            await store.append(key(), turn(), 1)
+        assert len(server.requests) <= 12  # none is sent again and again
+        assert len((await store.load(key())).messages) == 2
+        server.blocked = False
+        await store.probe(1)
+        assert (await store.append(key(), turn(), 1)).turns == 2
+        assert await store.delete(key())
+        assert server.documents() == []
         await store.close()
-        assert len(server.containers) == containers
 
 
 async def test_container_is_made_once_for_all_gateways(server: OpenSearchServer) -> None:
@@ -199,7 +319,7 @@ async def test_auto_says_that_it_uses_the_index_where_there_are_no_containers(
     assert reason in line["reason"]
 
 
-@pytest.mark.parametrize(("version", "agentic_memory"), [("2.19.0", False), ("3.6.0", False)])
+@pytest.mark.parametrize(("version", "agentic_memory"), [("2.19.0", False), ("3.6.0", False), ("3.4.0", True)])
 async def test_container_where_there_can_be_none_is_refused(version: str, agentic_memory: bool) -> None:
     async with OpenSearchServer(version, agentic_memory) as server:
         store = store_on(server, "container")

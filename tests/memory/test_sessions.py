@@ -36,7 +36,7 @@ LOG = configure("error", "json")
 class FaultyStore(InMemoryStore):
     """error: raised by every method. loads: the `before` of every `load`. gate: `append` waits for it.
 
-    lost: how many times the connection is lost after `append`.
+    lost: how many times the connection is lost after `append`. full: no turn can be written. probes: their sizes.
     """
 
     def __init__(self) -> None:
@@ -45,10 +45,17 @@ class FaultyStore(InMemoryStore):
         self.loads: list[int] = []
         self.gate: asyncio.Event | None = None
         self.lost = 0
+        self.full = False
+        self.probes: list[int] = []
 
     async def start(self) -> None:
         self._fail()
         await super().start()
+
+    async def probe(self, size: int) -> None:
+        self.probes.append(size)
+        if self.full:
+            raise StoreUnavailable("the disk is full")
 
     async def session(self, key: SessionKey) -> Session | None:
         self._fail()
@@ -63,6 +70,8 @@ class FaultyStore(InMemoryStore):
         if self.gate is not None:
             await self.gate.wait()
         self._fail()
+        if self.full:
+            raise StoreUnavailable("the disk is full")
         session = await super().append(key, turn, turns)
         if self.lost:
             self.lost -= 1
@@ -266,6 +275,99 @@ async def test_an_answer_is_given_although_its_turn_is_not_stored(error: Excepti
     (notice,) = await opened.commit(turn())
     assert notice.code == code
     assert not len(used.busy)
+
+
+@pytest.mark.parametrize("given", ["", "known"])
+async def test_a_store_that_takes_no_writes_refuses_before_the_agent_runs(
+    given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.memory.sessions._REFUSAL_SECONDS", 0.0)
+    store = FaultyStore()
+    id_ = await begun(sessions(store)) if given else ""
+    store.full = True
+    used = sessions(store)
+    for _ in range(2):
+        with pytest.raises(MemoryUnavailable, match="takes no writes"):
+            await used.open(OWNER, id_)
+    assert not len(used.busy)
+    store.full = False
+    assert await (await used.open(OWNER, id_)).commit(turn(user("3"), assistant("4"))) == ()
+
+
+async def test_a_refusal_is_shared_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FaultyStore()
+    store.full = True
+    used = sessions(store)
+    for _ in range(3):
+        with pytest.raises(MemoryUnavailable, match="takes no writes"):
+            await used.open(OWNER, "")
+    assert len(store.probes) == 1
+    monkeypatch.setattr("gateway.memory.sessions._REFUSAL_SECONDS", 0.0)
+    used = sessions(store)
+    for _ in range(3):
+        with pytest.raises(MemoryUnavailable):
+            await used.open(OWNER, "")
+    assert len(store.probes) == 4
+    assert not len(used.busy)
+
+
+async def test_a_store_that_may_be_done_without_is_not_probed() -> None:
+    store = FaultyStore()
+    store.full = True
+    used = sessions(store, on_failure="answer")
+    opened = await used.open(OWNER, "")
+    assert [notice.code for notice in await opened.commit(turn())] == ["MEMORY_UNAVAILABLE"]
+    assert (opened.id, store.probes) == ("", [])
+
+
+async def test_only_a_turn_that_is_stored_makes_the_id_of_a_session_known() -> None:
+    store = FaultyStore()
+    used = sessions(store)
+    opened = await used.open(OWNER, "")
+    store.full = True
+    assert [notice.code for notice in await opened.commit(turn())] == ["MEMORY_UNAVAILABLE"]
+    assert opened.id == ""
+    store.full = False
+    id_ = await begun(used)
+    later = await used.open(OWNER, id_)
+    store.full = True
+    await later.commit(turn())
+    assert later.id == id_  # which has its first turn
+
+
+async def test_requests_share_a_probe_and_trust_a_write_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FaultyStore()
+    used = sessions(store)
+    opened = await asyncio.gather(*(used.open(OWNER, "") for _ in range(20)))
+    assert len(store.probes) == 1
+    assert [one.release() for one in opened] == [None] * 20
+    id_ = await begun(used)
+    (await used.open(OWNER, id_)).release()
+    assert len(store.probes) == 1
+    monkeypatch.setattr("gateway.memory.sessions._PROBE_SECONDS", 0.0)
+    await begun(used)
+    (await used.open(OWNER, id_)).release()
+    assert len(store.probes) == 2
+
+
+async def test_after_a_turn_that_did_not_fit_the_probe_is_as_large_as_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.memory.sessions._REFUSAL_SECONDS", 0.0)
+    store = FaultyStore()
+    used = sessions(store)
+    large, small = await used.open(OWNER, ""), await used.open(OWNER, "")
+    store.full = True
+    await large.commit(turn(user("x" * 200_000)))
+    store.full = False
+    await small.commit(turn())  # a disk that is almost full takes it
+    store.full = True
+    with pytest.raises(MemoryUnavailable):
+        await used.open(OWNER, "")
+    assert store.probes[0] == 65_536
+    assert 200_000 <= store.probes[1] < 201_000
+    store.full = False
+    (await used.open(OWNER, "")).release()
+    (await used.open(OWNER, "")).release()
+    assert len(store.probes) == 3
 
 
 @pytest.mark.parametrize(("lost", "codes"), [(1, []), (2, ["MEMORY_UNAVAILABLE"])])

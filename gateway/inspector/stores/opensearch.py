@@ -16,7 +16,7 @@ from gateway.inspector.store import StoreError
 from gateway.inspector.stores.opensearch_documents import operation, template
 from gateway.memory.store import StoreError as ClusterFailure
 from gateway.memory.store import StoreUnavailable
-from gateway.memory.stores.opensearch_cluster import BATCH, Cluster, ClusterError
+from gateway.memory.stores.opensearch_cluster import BATCH, Cluster, ClusterError, is_throttled
 from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
 
@@ -170,7 +170,7 @@ class OpenSearchSink:
             throttled = []
             for lines, item in zip(waiting, answer["items"], strict=True):
                 [result] = item.values()
-                if result["status"] == 429 and not last:
+                if is_throttled(result["status"], result.get("error")) and not last:
                     throttled.append(lines)
                 elif result["status"] >= 400 and result["status"] != 409:
                     failed.append(f"{result['status']} {result.get('error', {}).get('reason', '')}")

@@ -30,7 +30,7 @@ from gateway.memory.store import (
 from gateway.memory.stores import agentcore_ids as ids
 from gateway.memory.stores import agentcore_media as media
 from gateway.memory.stores.agentcore_chain import Chain, Found
-from gateway.memory.stores.agentcore_client import AgentCoreClient, Connect, Operation
+from gateway.memory.stores.agentcore_client import AgentCoreClient, Connect, NewEvent, Operation
 from gateway.memory.stores.agentcore_lists import SessionLists
 from gateway.memory.stores.agentcore_log import RecordLog
 from gateway.memory.stores.agentcore_record import Record
@@ -73,6 +73,7 @@ class AgentCoreStore:
         self._lists = SessionLists(self._operation, max(1, settings.threads // 2), self._log)
         self._deletions = asyncio.Semaphore(max(1, settings.threads // 4))
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._last_write_succeeded = False
 
     async def start(self) -> None:
         """See `Store`. Nothing is called yet, so that a gateway starts without AWS."""
@@ -90,12 +91,31 @@ class AgentCoreStore:
         if self._client is not None:
             await self._client.close()
 
+    async def probe(self, size: int) -> None:
+        """Create an event and delete it, if the last write failed or there was none: AWS charges for each event."""
+        if self._last_write_succeeded:
+            return
+        call, session = self._operation(), uuid4().hex
+        actor = ids.actor(ids.PROBES, Owner(""))
+        event, _ = await call.create(NewEvent(actor, session, [{"blob": {"probe": True}}], session, self._clock()))
+        await call.delete(actor, session, event)
+        self._last_write_succeeded = True
+
     async def session(self, key: SessionKey) -> Session | None:
         """See `Store`."""
         return (await self._records.read(self._operation(), key)).session
 
     async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
         """See `Store`."""
+        try:
+            session = await self._append(key, turn, turns)
+        except StoreUnavailable:
+            self._last_write_succeeded = False
+            raise
+        self._last_write_succeeded = True
+        return session
+
+    async def _append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
         call = self._operation()
         record = await self._records.read(call, key)
         live = record.live

@@ -11,6 +11,7 @@ from gateway.memory.model import Owner, SessionKey
 MESSAGES = "mlc"
 RECORDS = "mlcrec"
 MEDIA = "mlcmed"
+PROBES = "mlcprb"
 
 _LONGEST_ACTOR = 255
 _SESSION = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,99}", re.ASCII)
@@ -20,8 +21,8 @@ _OTHERS = re.compile(rb"[^a-zA-Z0-9-]")
 def actor(kind: str, owner: Owner) -> str:
     """Return the actor of an owner's sessions: ``mlc-AGENT__TENANT__CALLER``.
 
-    kind: `MESSAGES`, or `RECORDS` or `MEDIA`, which belong to the same sessions. Bytes other than letters, digits and -
-    are ``_XX``. A name that is too long is a hash.
+    kind: `MESSAGES`, or `RECORDS` or `MEDIA`, which belong to the same sessions, or `PROBES`. Bytes other than
+    letters, digits and - are ``_XX``. A name that is too long is a hash.
     """
     name = "__".join(_escaped(part) for part in (owner.agent_id, owner.tenant, owner.caller))
     if len(f"{RECORDS}-{name}") > _LONGEST_ACTOR:

@@ -19,7 +19,7 @@ from gateway.config.memory import Memory
 from gateway.config.memory import OpenSearchStore as Settings
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, StoredMessage, Turn
 from gateway.memory.store import NEWEST, SessionConflict, SessionNotFound, StoreError, UnreadableSession
-from gateway.memory.stores.opensearch_cluster import Cluster
+from gateway.memory.stores.opensearch_cluster import Cluster, ClusterError
 from gateway.memory.stores.opensearch_documents import (
     EncodedTurn,
     Head,
@@ -86,6 +86,11 @@ class OpenSearchStore:
             task.cancel()
         await asyncio.gather(*self._deletions, return_exceptions=True)
         await self._cluster.close()
+
+    async def probe(self, size: int) -> None:
+        """Write a small document to each place that a turn is written to. An index on a full disk takes none."""
+        messages = await self._ready()
+        await asyncio.gather(messages.probe(), self._turns.probe())
 
     async def session(self, key: SessionKey) -> Session | None:
         """Return the session, or None if its owner has none of this id."""
@@ -260,9 +265,14 @@ class OpenSearchStore:
         await self._turns.delete_head(head)
 
     async def _sweep(self, head: Head, places: set[str]) -> None:
-        """Delete all documents of the session but its head."""
+        """Delete all documents of the session but its head. places: where its last turn is."""
         for place in await self._places.all() | places:
-            await self._places.at(place).delete(head)
+            try:
+                await self._places.at(place).delete(head)
+            except ClusterError as error:
+                if place in places or not self._places.is_unfit(place):
+                    raise
+                self._log.warning("container not searched for deleted messages", place=place, reason=str(error))
         await self._turns.delete_records(head)
 
     async def _session(self, head: Head, last: Record) -> Session:

@@ -33,6 +33,8 @@ LONGEST_ANSWER = 100_000_000
 _ERROR_TEXT = 300
 _FIRST_WAIT = 0.1
 _NO_SHARD = "no_shard_available_action_exception"
+BLOCKED = "cluster_block_exception"
+"""The error of a write to an index that takes none: if the disk is full, with status 429, but waiting does not help."""
 
 # opensearch-py logs every failure with its traceback. Without a handler, Python prints it.
 logging.getLogger("opensearch").addHandler(logging.NullHandler())
@@ -87,7 +89,7 @@ class _Connection(AsyncHttpConnection):
 class Cluster:
     """A cluster's REST API. url: its address, without credentials. part: the part of the settings, memory or inspector.
 
-    refused: it answered with an error, so what it was asked to use may not exist any more.
+    refused: it answered with an error or can't be reached, so what it was asked to use may not exist any more.
     """
 
     def __init__(self, url: str, settings: OpenSearchAccount, part: str = "memory") -> None:
@@ -108,7 +110,8 @@ class Cluster:
     async def call(self, method: str, path: str, body: Any = None, wanted: str = "", **params: str) -> dict[str, Any]:
         """Send a request and return the answer's JSON object. body: JSON values, or JSON as bytes. wanted: its member.
 
-        An answer 429 is a reason to wait and to send the request again, for `seconds` in all.
+        An answer 429 is a reason to wait and to send the request again, for `seconds` in all, but not if the index
+        takes no writes.
 
         Raises:
             ClusterError: the cluster answered with an error.
@@ -170,7 +173,7 @@ class Cluster:
             for i, item in zip(waiting, answer["items"], strict=True):
                 [(operation, result)] = item.items()
                 statuses[i] = status = result["status"]
-                if status == 429:
+                if is_throttled(status, result.get("error")):
                     throttled.append(i)
                 elif status >= 400 and status != 409 and (status != 404 or operation in ("index", "create")):
                     raise self._error(status, result["error"])
@@ -201,6 +204,7 @@ class Cluster:
             reason = f"{self.url} did not answer within {self._settings.seconds:g} s. Is the cluster overloaded?"
             raise StoreUnavailable(reason) from None
         except NoConnection as error:
+            self.refused = True
             reason = f"{self.url} can't be reached: {error.error}. Check `{self._part}.opensearch` and the cluster"
             raise StoreUnavailable(reason) from None
         except TransportError as error:
@@ -211,13 +215,14 @@ class Cluster:
     def _refusal(self, error: TransportError) -> Exception:
         """Return the store's error for an answer that is an error."""
         status = int(error.status_code)
-        if status == 429:
-            return StoreThrottled(self._throttled())
         if status == 413:
             return TooLargeForStore(f"{self.url} does not take a request of this size (413)")
+        reason: Any = error.error
         with contextlib.suppress(msgspec.DecodeError, TypeError, KeyError):
-            return self._error(status, msgspec.json.decode(error.error)["error"])
-        return self._error(status, error.error)
+            reason = msgspec.json.decode(reason)["error"]
+        if is_throttled(status, reason):
+            return StoreThrottled(self._throttled())
+        return self._error(status, reason)
 
     def _throttled(self) -> str:
         return f"{self.url} takes no more requests at present (429). Try again later, or give the cluster more capacity"
@@ -229,7 +234,7 @@ class Cluster:
         if isinstance(error, dict):
             type_, reason = str(error.get("type", "")), error.get("reason", "")
         text = " ".join(f"{type_} {reason}".split())[:_ERROR_TEXT]
-        advice = _ADVICE.get(status, "").format(self._part, _PAGES[self._part])
+        advice = _ADVICE.get(type_, _ADVICE.get(status, "")).format(self._part, _PAGES[self._part])
         return ClusterError(f"{self.url} answered {status}: {text}{advice}", status, type_)
 
     async def _connect(self) -> AsyncOpenSearch:
@@ -255,10 +260,16 @@ class Cluster:
 
 
 _PAGES = {"memory": "docs/operate/memory.md", "inspector": "docs/operate/inspector-stores.md"}
-_ADVICE = {
+_ADVICE: dict[int | str, str] = {
+    BLOCKED: ". Free disk space, or remove the block from the index's settings (`index.blocks`)",
     401: ". Check `username` and `password` of `{0}.opensearch`, or its AWS credentials",
     403: ". Give the account of `{0}.opensearch` the permissions that {1} lists",
 }
+
+
+def is_throttled(status: int, error: Any) -> bool:
+    """Return whether the same operation may succeed soon. error: of the answer, or of an operation of ``_bulk``."""
+    return status == 429 and not (isinstance(error, dict) and error.get("type") == BLOCKED)
 
 
 def _tls(ca_file: str, part: str) -> ssl.SSLContext:

@@ -8,14 +8,19 @@ in the gateway's own index (`opensearch_documents`), says which of them are the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
+import uuid
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
+from gateway.memory.model import PREFIX, Owner, SessionKey
+from gateway.memory.store import StoreError
 from gateway.memory.stores.opensearch_cluster import Cluster, ClusterError
-from gateway.memory.stores.opensearch_documents import Document, Head, Reference
+from gateway.memory.stores.opensearch_documents import Document, Head, Reference, new_head
 from gateway.memory.stores.opensearch_index import batches_of_ids
 
 CONTAINERS = "/_plugins/_ml/memory_containers"
@@ -26,6 +31,9 @@ _DISABLED = "agentic_memory_enabled"
 
 _NO_HANDLER = "no handler found"
 """In the text of the 400 with which OpenSearch answers for a path that no plugin has."""
+
+_UNFIT = frozenset({400, 404, 405, 500, 501})
+"""Statuses that say that a cluster's containers can't do something. Others, such as 403 and 503, may change."""
 
 
 class ContainerMessages:
@@ -97,6 +105,26 @@ class ContainerMessages:
         await self._call("POST", "working/_delete_by_query", query)
         await self._call("DELETE", f"sessions/{quote(head.key.id, safe='')}")
 
+    async def probe(self) -> None:
+        """See `Messages`."""
+        head = _head_of_probe()
+        await self.discard([await self._write(head, _probe_document(head, None))])
+
+    async def prove(self) -> None:
+        """Make a session with a message, find it, and delete both.
+
+        Raises:
+            ClusterError: the container can't do that. `is_unfit` tells whether it may be able to later.
+        """
+        head = _head_of_probe()
+        references = await self.write(head, [_probe_document(head, 0)])
+        try:
+            await self._search([id_ for id_, _ in references])
+            await self.delete(head)
+        finally:
+            with contextlib.suppress(StoreError):  # the first error counts
+                await self.discard(references)
+
     async def _call(self, method: str, path: str, body: Any = None, wanted: str = "") -> dict[str, Any] | None:
         """Send a request to a path below the container's memories. None: the path, or the container, does not exist."""
         try:
@@ -116,6 +144,7 @@ async def make_container(cluster: Cluster, prefix: str) -> str:
     configuration = {
         "index_prefix": prefix,
         "disable_history": True,
+        "disable_session": False,  # before 3.5, a container has no sessions by default
         "retention_policy": None,  # from 3.8: not the cluster's default policy
     }
     body = {"name": prefix, "description": "Sessions of the ML Commons gateway", "configuration": configuration}
@@ -137,6 +166,19 @@ async def container_exists(cluster: Cluster, container: str) -> bool:
 async def delete_container(cluster: Cluster, container: str) -> None:
     """Delete a container that has no memories. Its indices stay, as other containers may share them."""
     await cluster.call("DELETE", f"{CONTAINERS}/{quote(container, safe='')}")
+
+
+def _head_of_probe() -> Head:
+    return new_head(SessionKey(Owner("probe"), f"{PREFIX}probe-{uuid.uuid4().hex}"), time.time())
+
+
+def _probe_document(head: Head, seq: int | None) -> Document:
+    return Document(f"{head.incarnation}.probe", b'{"probe":true}', seq)
+
+
+def is_unfit(error: ClusterError) -> bool:
+    """Return whether the cluster's memory containers don't do what a store needs, or it has none."""
+    return error.status in _UNFIT or lacks_containers(error)
 
 
 def lacks_containers(error: ClusterError) -> bool:

@@ -7,13 +7,14 @@ the messages. ``<prefix>-memory-messages`` holds messages with the mapping of th
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from gateway.memory.stores.opensearch_cluster import BATCH, Cluster, ClusterError
+from gateway.memory.stores.opensearch_cluster import BATCH, BLOCKED, Cluster, ClusterError
 from gateway.memory.stores.opensearch_documents import Document, Head, Reference, head_id
 
 INDEX = "index"
@@ -56,6 +57,9 @@ class Messages(Protocol):
     async def read(self, references: Sequence[Reference]) -> dict[str, dict[str, Any]]:
         """Return the ``structured_data_blob`` of the documents that exist, by id."""
 
+    async def probe(self) -> None:
+        """Write a document, and delete it. It fails if the place takes no writes at present."""
+
     async def discard(self, references: Sequence[Reference]) -> None:
         """Delete documents of a turn that another writer was faster than."""
 
@@ -87,6 +91,10 @@ class IndexMessages:
         for ids in batches_of_ids(references):
             found |= await self._cluster.get(self._index, ids)
         return {id_: source.get("structured_data_blob", {}) for id_, source in found.items()}
+
+    async def probe(self) -> None:
+        """See `Messages`."""
+        await probe_index(self._cluster, self._index)
 
     async def discard(self, references: Sequence[Reference]) -> None:
         """Do nothing: the turn that is sent again overwrites them, or they are deleted with the session."""
@@ -145,8 +153,20 @@ async def _make(cluster: Cluster, index: str, properties: dict[str, Any]) -> Non
     try:
         await cluster.call("PUT", f"/{index}", body)
     except ClusterError as error:
-        if error.type != "resource_already_exists_exception":
+        # An index that takes no writes, as on a full disk, exists and can be read.
+        is_blocked = error.type == BLOCKED and f"index [{index}]" in str(error)
+        if error.type != "resource_already_exists_exception" and not is_blocked:
             raise
+
+
+async def probe_index(cluster: Cluster, index: str) -> None:
+    """Write a document to an index, and delete it.
+
+    Raises:
+        ClusterError: the index takes no writes.
+    """
+    place = {"_index": index, "_id": f"probe.{secrets.token_hex(10)}"}
+    await cluster.write([({"index": place}, {"kind": "probe"}), ({"delete": place}, None)])
 
 
 async def delete_incarnation(cluster: Cluster, index: str, incarnation: str) -> None:

@@ -22,7 +22,7 @@ from gateway.memory.stores.opensearch_documents import (
     session_of,
     turn_hash,
 )
-from gateway.memory.stores.opensearch_index import delete_incarnation
+from gateway.memory.stores.opensearch_index import delete_incarnation, probe_index
 from gateway.observe.logs import Logger
 
 _PAGE = 64
@@ -42,6 +42,10 @@ class Turns:
         self._cluster = cluster
         self.index = index
         self._log = log
+
+    async def probe(self) -> None:
+        """See `Messages`."""
+        await probe_index(self._cluster, self.index)
 
     async def head(self, key: SessionKey) -> Head | None:
         """Return the head of the session, or None. A head without a record is of a session that has no turn yet."""

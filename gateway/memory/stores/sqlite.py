@@ -71,6 +71,10 @@ class SqliteStore:
         finally:
             thread.shutdown(wait=False)
 
+    async def probe(self, size: int) -> None:
+        """Write `size` bytes to the log of the file, and wait until they are on the disk."""
+        await self._run(partial(rows.probe, size=size))
+
     async def session(self, key: SessionKey) -> Session | None:
         """Return the session, or None if its owner has none of this id."""
         return await self._run(partial(rows.find, key=key))

@@ -40,6 +40,8 @@ _ROLES = get_args(Role)
 _CONTENT = msgspec.json.Decoder(tuple[Block, ...])
 _METADATA = msgspec.json.Decoder(Metadata)
 _PLACE = msgspec.json.Decoder(Place)
+_PROBE = b"probe"
+"""In place of the hash of a medium: no hash is so short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,13 @@ class _Row:
     content: bytes
     metadata: bytes
     media: Sequence[tuple[str, bytes, bytes]]
+
+
+def probe(connection: sqlite3.Connection, size: int) -> None:
+    """Insert a medium of `size` bytes and delete it. What is rolled back would never be written to the disk."""
+    with transaction(connection, "IMMEDIATE"):
+        connection.execute("INSERT INTO media (sha256, data) VALUES (?, randomblob(?))", (_PROBE, size))
+        connection.execute("DELETE FROM media WHERE sha256 = ?", (_PROBE,))
 
 
 def find(connection: sqlite3.Connection, key: SessionKey) -> Session | None:

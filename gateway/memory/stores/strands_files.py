@@ -26,7 +26,7 @@ from gateway.memory.store import NEWEST, StoreUnavailable, UnknownPosition, Unre
 from gateway.memory.stores.strands_paths import find_agents, key_of
 from gateway.memory.stores.strands_session import SessionFiles
 from gateway.memory.stores.strands_state import read_state
-from gateway.storage.atomic_files import locked_file
+from gateway.storage.atomic_files import Write, locked_file, write_files
 from gateway.storage.paths import UnusableFile, expand, make_directory, state_directory
 
 _T = TypeVar("_T")
@@ -71,6 +71,10 @@ class StrandsFilesStore:
         threads, self._threads = self._threads, None
         if threads is not None:
             await asyncio.to_thread(threads.shutdown)
+
+    async def probe(self, size: int) -> None:
+        """Write a file of `size` bytes, and wait until it is on the disk."""
+        await self._run(partial(self._probe, size))
 
     async def session(self, key: SessionKey) -> Session | None:
         """Return the session, or None if its owner has none of this id."""
@@ -132,6 +136,14 @@ class StrandsFilesStore:
             make_directory(path)
         for deleted in self._trash.iterdir():
             shutil.rmtree(deleted, ignore_errors=True)
+
+    def _probe(self, size: int) -> None:
+        directory = self._trash / uuid.uuid4().hex  # which the next start empties if this process is killed
+        directory.mkdir(mode=0o700)
+        try:
+            write_files(Write(directory / "probe", os.urandom(size)))
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
 
     def _files(self, key: SessionKey) -> SessionFiles:
         return SessionFiles(self._root, key, self._lock)

@@ -47,6 +47,16 @@ class ContentTests(StoreTests):
                 self.as_stored(assistant("after")),
             ]
 
+    async def test_a_probe_leaves_nothing(self, store: Store, open_store: OpenStore) -> None:
+        await store.probe(100_000)
+        assert (await store.sessions()).sessions == ()
+        stored = await store.append(key(), turn(), 0)
+        before = await store.load(key())
+        await store.probe(100_000)
+        for reader in (store, await open_store()):
+            assert (await reader.sessions()).sessions == (stored,)
+            assert await reader.load(key()) == before
+
     @pytest.mark.parametrize("name", METADATA)
     async def test_metadata_come_back(self, store: Store, open_store: OpenStore, name: str) -> None:
         messages = user("question", metadata=METADATA[name]), assistant("answer", metadata=METADATA[name])
