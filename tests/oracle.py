@@ -21,9 +21,11 @@ from tests.delivery.frames import ASKED, HISTORY, Frames, Mismatch, parsed, repl
 from tests.delivery.simulated_cluster import Pairs, Sent, SimulatedCluster
 from tests.oracle_bodies import NEUTRAL, expected_bodies, is_text, parts_of, split_system
 from tests.oracle_rules import (
+    as_written,
     check_memory,
     media_of,
     question_of,
+    readable,
     slot_parameters,
     with_folded_system,
     with_notes,
@@ -85,7 +87,8 @@ class Oracle:
     ) -> Verdict:
         """The verdict on `sent`, a request with the caller's `parameters` to the agent `name`.
 
-        pairs: what the memory in the caller's `memory_id` held. has_unanswered: it held a turn without an answer, too.
+        pairs: what the memory in the caller's `memory_id` held, as it is stored. has_unanswered: it held a turn without
+        an answer, too.
         """
         if sent.error is not None:
             problems = sent.error.problems
@@ -146,8 +149,10 @@ class Oracle:
             conversation = without_slot_medium(conversation, in_slot)
             parameters = {**parameters, **slot_parameters(sent.rewritten.plan.parameters, in_slot[0])}
         if "MEMORY_RETOLD" in codes:
-            conversation = with_remembered(conversation, pairs)
+            conversation = with_remembered(conversation, [(as_written(question), answer) for question, answer in pairs])
             parameters, pairs = {**parameters, "message_history_limit": "0"}, ()
+        altered = any(readable(stored) != as_written(stored) for stored, _ in pairs)
+        pairs = [(readable(stored), answer) for stored, answer in pairs]
         folded = {place for code, place in notices if code == "SYSTEM_FOLDED"}
         if folded:
             conversation = with_folded_system(conversation, self.roles, folded)
@@ -168,6 +173,9 @@ class Oracle:
         if one_text and codes & {"NEUTRAL_TEXT_ADDED", "USER_TURN_SPLIT"}:
             raise Mismatch("no message was changed, for there is one text only")
         frame = self.frames.of(name, parameters, pairs, flat)
+        can_retell = self.cluster.profile(name).generation.name != "UNIFIED_V1"
+        if altered and can_retell and frame != self.frames.of(name, parameters, (), flat):
+            raise Mismatch("the agent replays a text with altered braces, and the gateway can send what was written")
         if frame is None:
             raise Mismatch("the agent can't be asked at all", broken=True)
         if is_guessed:

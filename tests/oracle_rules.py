@@ -16,7 +16,10 @@ from tests.oracle_bodies import NEUTRAL
 from tests.wire_formats import standard_role
 
 FORM = re.compile(r"\$\$?\{parameters\.gw_[0-9a-f]{32}:-([^{}]*)\}")  # a text that later turns read as its default
-BRACES = str.maketrans("{}", "\uff5b\uff5d")
+BRACES = str.maketrans(
+    {"{": "\uff5b", "}": "\uff5d", "\uff5b": "\u2060\uff5b", "\uff5d": "\u2060\uff5d", "\u2060": "\u2060\u2060"}
+)
+_WRITTEN = {changed: chr(own) for own, changed in BRACES.items()}
 
 
 def question_of(conversation: AgentInput, roles: Mapping[str, str]) -> str:
@@ -76,6 +79,11 @@ def check_memory(
 def readable(stored: str) -> str:
     """What a later turn reads of a stored text."""
     return FORM.sub(lambda form: form[1], stored)
+
+
+def as_written(stored: str) -> str:
+    """What the client wrote, of a stored text."""
+    return FORM.sub(lambda form: re.sub("\u2060?.", lambda one: _WRITTEN.get(one[0], one[0]), form[1]), stored)
 
 
 def form_is_missing(stored: str) -> bool:

@@ -91,8 +91,8 @@ class Memory(Struct, frozen=True, forbid_unknown_fields=True):
     readable: Annotated[
         bool,
         Meta(
-            description="Show TEXT where a memory's answer of up to 1 MiB holds `${parameters.gw_…:-TEXT}`, with the "
-            "notice `MEMORY_SHOWN_READABLE`. Any other answer passes byte for byte."
+            description="Show TEXT, with its own braces, where a memory's answer of up to 1 MiB holds "
+            "`${parameters.gw_…:-TEXT}`; the notice is `MEMORY_SHOWN_READABLE`. Any other answer passes byte for byte."
         ),
     ] = True
     store: Annotated[

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from gateway.delivery.trees import with_leaves
-from gateway.mlcommons.memory_form import show_readable
+from gateway.mlcommons.memory_form import show_original
 from gateway.mlcommons.rendering import is_strict_json
 from gateway.mlcommons.template import PREFIX, SUFFIX, UNFILLED, may_be_json
 
@@ -136,7 +136,7 @@ _EARLIER = re.compile(r"\$?\$\{parameters\.gw_([a-z]+)(\d*)\}")
 
 
 def unescape(text: str) -> str:
-    """Return a stored question as it can be read, also where an earlier version of the gateway escaped it.
+    """Return a stored question as it was written, also where an earlier version of the gateway escaped it.
 
     That version wrote ``${parameters.gw_d<n>}`` for n dollar signs, and other names for media, which become
     ``[media]``.
@@ -145,4 +145,4 @@ def unescape(text: str) -> str:
     def original(match: re.Match[str]) -> str:
         return "$" * int(match[2] or 1) if match[1] == "d" else "[media]"
 
-    return _EARLIER.sub(original, show_readable(text))
+    return _EARLIER.sub(original, show_original(text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gateway.delivery.escaping import unescape
+from gateway.mlcommons.memory_form import show_original, show_readable
 from gateway.notices import Notice
 from gateway.providers.base import ProviderRequest
 from gateway.unified.model import Message, Text
@@ -32,6 +33,11 @@ def is_settled(remembered: Remembered) -> bool:
     placeholders. Until then nothing is known of what an agent would replay (docs/internals/facts.md).
     """
     return all(answer for _, answer in remembered)
+
+
+def is_replayed_exactly(stored: str) -> bool:
+    """Return True if what the agent replays of `stored` is what was written: the form for memory alters braces."""
+    return show_readable(stored) == show_original(stored)
 
 
 def notices_of_remembered(request: ProviderRequest) -> Iterator[Notice]:

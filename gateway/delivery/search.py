@@ -12,7 +12,13 @@ from gateway.delivery.escaping import is_inert
 from gateway.delivery.plain_chat import FORMAT_GUESSED, PLAIN_CHAT, own_turns, shows_plain_chat
 from gateway.delivery.proof import Proved, is_readable_later, prove
 from gateway.delivery.question_placements import SKIP, merge
-from gateway.delivery.remembered import Remembered, is_settled, notices_of_remembered, remembered_turns
+from gateway.delivery.remembered import (
+    Remembered,
+    is_replayed_exactly,
+    is_settled,
+    notices_of_remembered,
+    remembered_turns,
+)
 from gateway.delivery.slots import Slot
 from gateway.delivery.strategies import STRATEGIES, TURN_STRATEGIES
 from gateway.delivery.strategies.text import join_texts, texts_of
@@ -306,15 +312,18 @@ class Search:
         # No limit turns the replay off of an agent that writes the user's turn itself (docs/internals/facts.md, V1).
         can_be_off = call.replays and not call.writes_turn
         is_known = is_settled(self.remembered) or not can_be_off
+        replayed, retold = [], []
         if not call.replays or (is_known and all(is_readable_later(call, text) for text in texts)):
-            yield whole
+            replayed = [whole]
         if can_be_off:
             # What memory replays could be expanded as a template, or replace the client's own history.
             messages = (*remembered_turns(self.remembered), *whole.agent_input.messages)
             conversation = replace(whole.agent_input, messages=messages)
             notice = Notice("MEMORY_RETOLD", "remembered turns are sent by the gateway, the agent's own replay is off")
             parameters = {**whole.parameters, "message_history_limit": "0"}
-            yield Variant(self, conversation, parameters, (*whole.notices, notice))
+            retold = [Variant(self, conversation, parameters, (*whole.notices, notice))]
+        is_exact = all(map(is_replayed_exactly, texts))
+        yield from (*replayed, *retold) if is_exact else (*retold, *replayed)
 
     def _proved(self, call: CallModel, variant: Variant, question: Question) -> Iterator[_Found]:
         for candidate, additions, text in _candidates(call, variant.request, question, self.keeps_turns):

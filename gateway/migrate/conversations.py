@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gateway.agents.lookup import document_path
 from gateway.migrate.connection import Cluster, ClusterError, refusal
-from gateway.mlcommons.memory_form import show_readable
+from gateway.mlcommons.memory_form import show_original
 
 _PAGE = 1000
 _FAILED = "Agent execution failed: "
@@ -35,7 +35,7 @@ def list_conversations(cluster: Cluster) -> Iterator[str]:
 
 
 def read_conversation(cluster: Cluster, id: str) -> list[Exchange]:
-    """Return the questions and answers of a conversation, oldest first, as later turns of the agent read them.
+    """Return the questions and answers of a conversation, oldest first, as they were written.
 
     Raises:
         ClusterError: there is no such conversation, or it can't be read.
@@ -44,7 +44,7 @@ def read_conversation(cluster: Cluster, id: str) -> list[Exchange]:
     return [
         Exchange(
             str(message["message_id"]),
-            show_readable(str(message.get("input") or "")),
+            show_original(str(message.get("input") or "")),
             _answer(str(message.get("response") or "")),
             _seconds(message.get("create_time")),
         )

@@ -3,6 +3,9 @@
 ``${parameters.gw_<turn id>:-READABLE}``: on its own turn the helper parameter `gw_<turn id>` replaces it. On a later
 turn no caller sends that helper, because the turn's id is unique. The cluster then reads the default, READABLE
 (docs/internals/facts.md, "What memory keeps from turn to turn").
+
+A default can hold no braces: one would end or open a placeholder. READABLE has full-width ones in their place. Each
+full-width brace and each `_MARK` of the user's own has a `_MARK` before it, so that the text can be restored.
 """
 
 from __future__ import annotations
@@ -14,10 +17,14 @@ from gateway.mlcommons.template import DEFAULT_DELIMITER, PREFIX, SUFFIX, UNFILL
 _EXPANDED = (UNFILLED, "${_chat_history.")
 """What the cluster would expand, or refuse, in a text that it replays."""
 
-_BRACES = {"{": "\uff5b", "}": "\uff5d"}  # the full-width ones, as a brace would end or open a placeholder
-_FORM = re.compile(r"\${1,3}\{parameters\.gw_[0-9A-Za-z]+:-([^{}]*)\}")
+_OPEN, _CLOSE = "\uff5b", "\uff5d"
+_MARK = "\u2060"
+"""A character without a width."""
+_OWN = re.compile(f"((?:{_MARK}[{_MARK}{_OPEN}{_CLOSE}])+)")
+_FORM = re.compile(r"\${1,3}\{parameters\.gw_[0-9A-Za-z]+:-([^{}]*+)\}")
 _FORM_MARK = "{parameters.gw_"
-_FORM_IN_JSON = re.compile(rb'\${1,3}\{parameters\.gw_[0-9A-Za-z]+:-((?:[^{}"\\]|\\.)*)\}')
+_ANY = "surrogateescape"
+_FORM_IN_JSON = re.compile(rb'\${1,3}\{parameters\.gw_[0-9A-Za-z]+:-((?:[^{}"\\]++|\\.)*+)\}')
 
 
 def is_storable(text: str) -> bool:
@@ -31,17 +38,37 @@ def memory_form(name: str, readable: str) -> str:
 
 
 def as_default(text: str) -> str:
-    """Return `text` without what a placeholder's default can't hold: braces become full-width ones."""
-    for brace, wide in _BRACES.items():  # `translate` takes a hundred times as long, in which no other thread runs
-        text = text.replace(brace, wide)
-    return text
+    """Return `text` in the form that a placeholder's default can hold: braces become full-width ones."""
+    for own in (_MARK, _OPEN, _CLOSE):
+        text = text.replace(own, _MARK + own)
+    return text.replace("{", _OPEN).replace("}", _CLOSE)  # `translate` takes much longer, in which no other thread runs
+
+
+def _from_default(default: str) -> str:
+    """Return the text of which `as_default` made `default`."""
+    parts = _OWN.split(default)
+    parts[::2] = [part.replace(_OPEN, "{").replace(_CLOSE, "}") for part in parts[::2]]
+    parts[1::2] = [part[1::2] for part in parts[1::2]]
+    return "".join(parts)
 
 
 def show_readable(text: str) -> str:
-    """Return a stored text as later turns read it: READABLE in place of each form."""
+    """Return a stored text as the cluster shows it to later turns: READABLE in place of each form."""
     return _FORM.sub(lambda form: form[1], text) if _FORM_MARK in text else text
 
 
-def show_readable_json(document: bytes) -> bytes:
-    """Return a JSON document with `show_readable` applied inside its strings; all other bytes are unchanged."""
-    return _FORM_IN_JSON.sub(rb"\1", document) if _FORM_MARK.encode() in document else document
+def show_original(text: str) -> str:
+    """Return a stored text as it was before it got its form."""
+    return _FORM.sub(lambda form: _from_default(form[1]), text) if _FORM_MARK in text else text
+
+
+def show_original_json(document: bytes) -> bytes:
+    """Return a JSON document with `show_original` applied inside its strings; all other bytes are unchanged."""
+    if _FORM_MARK.encode() not in document:
+        return document
+    return _FORM_IN_JSON.sub(_original_json, document)
+
+
+def _original_json(form: re.Match[bytes]) -> bytes:
+    default = form[1]
+    return default if default.isascii() else _from_default(default.decode(errors=_ANY)).encode(errors=_ANY)

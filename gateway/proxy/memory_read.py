@@ -1,7 +1,7 @@
-"""A read of an agent's memory, whose answer is shown as later turns of the agent read it.
+"""A read of an agent's memory, whose answer is shown as the turns were written.
 
 Where the gateway had to store a question in a form of its own (`gateway.mlcommons.memory_form`), the client sees the
-readable text. An answer without such a form passes byte for byte, and so does one that is too large to hold.
+text. An answer without such a form passes byte for byte, and so does one that is too large to hold.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
-from gateway.mlcommons.memory_form import show_readable_json
+from gateway.mlcommons.memory_form import show_original_json
 from gateway.notices import HEADER
 from gateway.ports import Answer
 from gateway.proxy import content_coding
@@ -64,7 +64,7 @@ class MemoryRead(Exchange):
         self._held_head = None
         if complete:
             content = content_coding.response_content(head, body, self.outbound.decode, MOST)
-            shown = show_readable_json(content)
+            shown = show_original_json(content)
             if shown != content:
                 self._port.log.noticed(_CODE)
                 self._added = {HEADER: _CODE} if self._port.notice_header else {}

@@ -116,9 +116,26 @@ async def test_a_second_image_does_not_take_the_place_of_the_first(talk: Talk) -
 @each(AGENTS)
 async def test_a_text_with_placeholders_harms_no_later_turn(talk: Talk) -> None:
     assert HOSTILE in await talk.ask({"input": HOSTILE})
-    for later in (await talk.text("directly?", direct=True), await talk.ask({"input": "and now?"})):
-        assert READABLE in later
-        assert "${parameters" not in later
+    later = await talk.text("directly?", direct=True)
+    assert READABLE in later
+    assert "${parameters" not in later
+    later = await talk.ask({"input": "and now?"})
+    # No limit turns the replay off of an agent that takes `input` itself (V1).
+    assert (HOSTILE in later, READABLE in later) == ((False, True) if "v1" in talk.agent else (True, False))
+
+
+@each([agent for agent in AGENTS if "v1" not in agent[1]])
+@pytest.mark.parametrize("text", ['{"a": [1, {}]}', "${parameters.x} \uff5bwide\uff5d \u2060 {} \u2060\uff5b\u2060{"])
+async def test_later_turns_through_the_gateway_get_what_was_written(talk: Talk, text: str) -> None:
+    await talk.ask({"input": [{"type": "text", "text": text}, {"type": "text", "text": "another"}]})
+    await talk.text("plain", direct=True)
+    assert _inside(text) in await talk.ask({"input": "and now?"})
+    assert _inside(text) in (await talk.read(f"/memory/{talk.memory_id}/messages"))[0]
+
+
+def _inside(text: str) -> str:
+    """The text in a JSON string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 @each(WITH_IMAGES)

@@ -40,7 +40,7 @@ INPUTS = [case.input for case in CASES.values() if not case.parameters and not c
 HOSTILE = hostile_text().filter(str.strip)
 WORDS = st.sampled_from(["and now?", 'say "hi" \\ \n$', "größer 😀", "costs $5 {x} [1]", '{"a": 1}'])
 SECONDS = st.sampled_from([0.5, 1.0, 3.0])
-UPGRADABLE = re.compile(r".*-([defgi]|gemini_text|(bedrock|openai)_tutorial)")  # their names
+UPGRADABLE = re.compile(r"(?!fc_signed).*-([defgi]|gemini_text|(bedrock|openai)_tutorial)")  # their names
 FINE = (Outcome.ARRIVED, Outcome.REFUSED)
 
 
@@ -96,7 +96,7 @@ class Conversation(RuleBasedStateMachine):
         if self.is_v2:
             self._ask_v2(body)
             return
-        before = self._readable()
+        before = self._replayed()
         has_unanswered = any(not turn.response for turn in self.core.memory.earlier(self.memory_id, None))
         sent = self.deployment.send(self.name, body)
         verdict = self.oracle.judge(self.name, {}, before, sent, has_unanswered)
@@ -185,13 +185,13 @@ class Conversation(RuleBasedStateMachine):
                 return ""
             self.core.sessions["clean"] = readable_messages(self.core.sessions[self.memory_id])
             return "clean"
-        return self.cluster.remembering(self._readable())
+        return self.cluster.remembering([(readable(question), answer) for question, answer in self._replayed()])
 
-    def _readable(self) -> list[tuple[str, str]]:
-        """What the agent replays. Only unified V1 agents replay a turn that failed without an answer."""
+    def _replayed(self) -> list[tuple[str, str]]:
+        """The stored turns that the agent replays. Only unified V1 agents replay one that failed without an answer."""
         held = self.core.memory.earlier(self.memory_id, None)
         unified = self.generation is Generation.UNIFIED_V1
-        return [(readable(turn.input or ""), turn.response or "") for turn in held if turn.response or unified]
+        return [(turn.input or "", turn.response or "") for turn in held if turn.response or unified]
 
     def _note_memory(self, executed: Executed) -> None:
         if self.is_v2 and executed.status == 200:

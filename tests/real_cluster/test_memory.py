@@ -55,19 +55,32 @@ def test_after_an_image_and_a_placeholder_every_caller_can_go_on(
     assert PNG in ask(name, {"input": [{"type": "text", "text": "what is this?"}, IMAGE]})
     assert HOSTILE in ask(name, {"input": HOSTILE})
     assert PNG in ask(name, {"input": [{"type": "text", "text": "and this?"}, IMAGE]})
-    for later in (
-        ask(name, {"input": "through input"}),
-        ask(name, question("through question")),
-        ask(name, question("direct"), direct),
+    # No limit turns the replay off of an agent that takes `input` itself (V1).
+    exact = READABLE if name.startswith("v1") else HOSTILE
+    for later, text in (
+        (ask(name, {"input": "through input"}), exact),
+        (ask(name, question("through question")), READABLE),
+        (ask(name, question("direct"), direct), READABLE),
     ):
-        assert all(text in later for text in ("what is this?", READABLE, "and this?"))
+        assert all(part in later for part in ("what is this?", text, "and this?"))
         assert PNG not in later
-        assert "${parameters" not in later
+        assert ("${parameters" in later) == (text == HOSTILE)
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_IMAGES if not name.startswith("v1")])
+def test_later_turns_through_the_gateway_get_what_was_written(ask: Ask, direct: Send, name: str) -> None:
+    texts = [text_block('{"a": "\uff5b"}'), text_block(HOSTILE)]
+    ask(name, {"input": texts})
+    ask(name, question("direct"), direct)
+    later = ask(name, {"input": [text_block("and this?"), IMAGE]})
+    assert all(json.dumps(text["text"], ensure_ascii=False)[1:-1] in later for text in texts)
+    assert later.count(PNG) == 1
 
 
 def test_a_planner_remembers_a_placeholder_as_text(ask: Ask, direct: Send) -> None:
     assert HOSTILE in ask("per", {"input": HOSTILE})
     assert READABLE in ask("per", question("direct"), direct)
+    assert HOSTILE in ask("per", {"input": "and now?"})
 
 
 @pytest.mark.parametrize("name", ["conv_react", "v1_bedrock"])
@@ -108,7 +121,7 @@ def test_a_placeholder_in_input_that_the_agent_takes_itself(
     path = f"/_plugins/_ml/memory_containers/{container}/memories/working/_search"
     with OpenSearch(gateway_url) as client:
         shown = json.dumps(client.transport.perform_request("GET", path, body=query), ensure_ascii=False)
-    assert READABLE in shown
+    assert json.dumps(HOSTILE)[1:-1] in shown
     assert "gw_" not in shown
 
 

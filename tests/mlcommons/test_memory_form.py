@@ -1,0 +1,49 @@
+"""The form of a question in memory: what later turns read of it, and what was written."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.mlcommons.memory_form import (
+    as_default,
+    memory_form,
+    show_original,
+    show_original_json,
+    show_readable,
+)
+
+TEXTS = st.text() | st.text('{}\uff5b\uff5d\u2060$:-a\n"\\')
+
+
+@given(TEXTS)
+def test_what_was_written_can_be_told_from_what_is_stored(text: str) -> None:
+    stored = memory_form("gw_1", text)
+    assert show_original(stored) == text
+    assert show_readable(stored) == as_default(text)
+    assert not set("{}") & set(as_default(text))
+
+
+@given(st.text('ab $:-\uff0c\n"\\'))
+def test_a_text_without_braces_is_read_as_it_was_written(text: str) -> None:
+    assert show_readable(memory_form("gw_1", text)) == text
+
+
+@given(st.lists(TEXTS, min_size=1))
+def test_texts_in_a_json_document(texts: list[str]) -> None:
+    held = [memory_form(f"gw_{number}", text) for number, text in enumerate(texts)]
+    document = json.dumps({"messages": held}, ensure_ascii=False).encode(errors="surrogatepass")
+    shown = show_original_json(document).decode(errors="surrogatepass")
+    assert json.loads(shown) == {"messages": texts}
+
+
+def test_bytes_around_the_form_are_not_changed() -> None:
+    document = b'\xff{"a": "\xef\xbd\x9b", "b": "x$${parameters.gw_1:-\xfe\xef\xbd\x9b\\"}y"}'
+    assert show_original_json(document) == b'\xff{"a": "\xef\xbd\x9b", "b": "x\xfe{\\"y"}'
+
+
+def test_what_an_earlier_version_stored_is_read() -> None:
+    """It did not mark the user's own characters."""
+    assert show_original("${parameters.gw_1:-a \u2060 \uff5bb\uff5d}") == "a \u2060 {b}"
