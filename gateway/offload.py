@@ -13,13 +13,46 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import count
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from gateway.errors import GatewayError, release_frames
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_Work = Callable[[], Any]
+
+
+class _Task(Generic[_T]):
+    """A function to run, and then what came of it.
+
+    The thread still holds the task for a while after it has woken the loop. So the task drops the function before that,
+    and the outcome once the loop takes it: how long either is kept does not depend on the thread.
+    """
+
+    def __init__(self, work: Callable[[], _T]) -> None:
+        self.ended: Future[None] = Future()
+        self._held: list[Any] = [work]
+        self._failed = False
+
+    def run(self) -> None:
+        """Run the function, unless nobody waits for it any more."""
+        if self.ended.set_running_or_notify_cancel():
+            self._held.append(self._outcome())
+            self.ended.set_result(None)
+
+    def _outcome(self) -> Any:
+        try:
+            return self._held.pop()()
+        except BaseException as error:
+            if isinstance(error, GatewayError):
+                release_frames(error)
+            self._failed = True
+            return error
+
+    def take(self) -> _T:
+        """Return what the function returned, or raise its error."""
+        if not self._failed:
+            return cast(_T, self._held.pop())
+        raise self._held.pop()
 
 
 class Worker:
@@ -27,7 +60,7 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._waiting: queue.PriorityQueue[tuple[int, int, Future[Any], _Work]] = queue.PriorityQueue()
+        self._waiting: queue.PriorityQueue[tuple[int, int, _Task[Any]]] = queue.PriorityQueue()
         self._numbers = count()
         self._thread: threading.Thread | None = None
 
@@ -43,35 +76,15 @@ class Worker:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
             self._thread.start()
-        future: Future[_T] = Future()
-        self._waiting.put((rank, next(self._numbers), future, work))
-        del work
-        try:
-            return await asyncio.wrap_future(future)
-        finally:
-            # An error's traceback refers to this frame. A reference back would make a cycle, which would keep the body
-            # in memory until the next garbage collection.
-            del future
+        task = _Task(work)
+        del work  # the task alone holds it
+        self._waiting.put((rank, next(self._numbers), task))
+        await asyncio.wrap_future(task.ended)
+        return task.take()
 
     def _serve(self) -> None:
         while True:
-            _do(*self._waiting.get()[2:])  # no reference to the work remains afterwards
-
-
-def _do(future: Future[Any], work: _Work) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = work()
-    except GatewayError as error:
-        release_frames(error)
-        future.set_exception(error)
-    except StopIteration as error:  # no future of asyncio takes it, so the caller would wait for ever
-        future.set_exception(RuntimeError("StopIteration").with_traceback(error.__traceback__))
-    except BaseException as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+            self._waiting.get()[2].run()  # no reference to the task remains afterwards
 
 
 READING = Worker("reading")

@@ -7,7 +7,8 @@ import contextlib
 import gc
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -67,28 +68,48 @@ async def test_work_nobody_waits_for_is_skipped(worker: Worker) -> None:
 
 
 class Body:
-    pass
+    def __init__(self, made_of: Body | None = None) -> None:
+        self.made_of = made_of
+
+
+@contextlib.contextmanager
+def slow_to_return(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stop every thread that calls the loop right after it did, until the end of the block."""
+    loop, ended = asyncio.get_running_loop(), threading.Event()
+    tell = loop.call_soon_threadsafe
+
+    def tell_and_wait(*args: Any, **kwargs: Any) -> None:
+        tell(*args, **kwargs)
+        ended.wait(60)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", tell_and_wait)
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 @pytest.mark.parametrize("fails", [True, False])
-async def test_nothing_holds_the_body_once_it_was_read(worker: Worker, fails: bool) -> None:
-    def read(body: Body) -> None:
+async def test_nothing_holds_the_body_once_it_was_read(
+    worker: Worker, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(body: Body) -> Body:
         if fails:
             try:
                 raise KeyError(body)
             except KeyError:
                 raise InvalidInput("wrong") from None
+        return Body(body)
 
     async def handle() -> weakref.ref[Body]:
         body = Body()
         with contextlib.suppress(GatewayError):
-            await worker.run(read, body)
+            assert (await worker.run(read, body)).made_of is body
         return weakref.ref(body)
 
     gc.disable()
     try:
-        reference = await handle()
-        await worker.run(int)  # so that the last work has ended
-        assert reference() is None
+        with slow_to_return(monkeypatch):
+            assert (await handle())() is None
     finally:
         gc.enable()
