@@ -20,7 +20,10 @@ RAN = (200, {"inference_results": [{"output": [{"name": "response", "result": "r
 
 
 class Cluster:
-    """Serves the recorded documents, and the next of `answers` for each execute, compressed on request."""
+    """Serves the recorded documents, and the next of `answers` for each execute, compressed on request.
+
+    An answer whose body is bytes is a stream of events.
+    """
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, Any]] = [RAN]
@@ -48,7 +51,9 @@ class Cluster:
             for kind in ("agents", "models", "connectors"):
                 document = document or DOCUMENTS[kind].get(path.removeprefix(f"{ML}{kind}/"))
             status, body = (200, document) if document else (404, {"status": 404, "error": {"reason": "none"}})
-        raw, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+        is_stream = isinstance(body, bytes)
+        raw = body if is_stream else json.dumps(body).encode()
+        headers = {"Content-Type": "text/event-stream" if is_stream else "application/json"}
         if "gzip" in request.headers.get("Accept-Encoding", ""):
             raw, headers["Content-Encoding"] = gzip.compress(raw), "gzip"
         return web.Response(status=status, body=raw, headers=headers)

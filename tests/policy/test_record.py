@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from gateway.observe.record import Usage
-from tests.execute.stub_cluster import V2
+from tests.execute.stub_cluster import V1, V2
 from tests.inspector.sinks import MemorySink
 from tests.policy.conftest import Start, v2_answer
 from tests.policy.test_guardrails import Webhook, guardrail, replacing
 from tests.policy.test_guardrails import webhook as webhook  # a fixture
+from tests.policy.test_policy_run import events
 
 INSPECTOR: dict[str, Any] = {"enabled": True}
 
@@ -20,14 +21,27 @@ def verdicts(record: Any) -> list[tuple[str, str, str, str]]:
     return [(one["name"], one["stage"], one["verdict"], one["code"]) for one in record.guardrails]
 
 
-@pytest.mark.parametrize("path", ["_execute", "_execute/stream"])
-async def test_a_record_has_the_usage_and_its_cost(start: Start, path: str) -> None:
+STREAM = 200, b"".join(events())
+
+
+@pytest.mark.parametrize(
+    ("agent", "path", "answer", "usage"),
+    [
+        (V2, "_execute", v2_answer(), Usage(11, 7, pytest.approx(0.000138), "USD")),
+        (V1, "_execute/stream", STREAM, Usage(1055, 70, pytest.approx(0.004215), "USD")),
+    ],
+    ids=["V2", "stream"],
+)
+async def test_a_record_has_the_usage_and_its_cost(
+    start: Start, agent: str, path: str, answer: Any, usage: Usage
+) -> None:
     sink = MemorySink()
     policy = {"prices": [{"input": 3.0, "output": 15.0}]}
     place = await start(policy, sinks=sink, inspector=INSPECTOR)
-    await place.execute(V2, {"input": "hi"}, path=path)
+    place.cluster.answers = [answer]
+    assert (await place.execute(agent, {"input": "hi"}, path=path)).status == 200
     [record] = await sink.wait_for()
-    assert record.usage == Usage(11, 7, pytest.approx(0.000138), "USD")
+    assert record.usage == usage
 
 
 async def test_without_policies_a_record_has_the_usage_without_a_cost(start: Start) -> None:
