@@ -130,7 +130,7 @@ def _requests(agents: list[str]) -> Iterator[bytes]:
     yield _http("TRACE", "/x", b"", "Max-Forwards: 0")
     yield _http("OPTIONS", "/x", b"", f"Max-Forwards: {WORD}")
     yield _http("POST", "/x", b"", f"Transfer-Encoding: {WORD}")
-    yield f"GET http://{WORD}/ HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+    yield f"GET http://{WORD}/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode()
     yield f"GET / HTTP/1.1\r\nHost: {WORD} {WORD}\r\n\r\n".encode()
     yield f"{WORD} {WORD}\r\n\r\n".encode()
 
