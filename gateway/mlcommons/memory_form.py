@@ -24,7 +24,7 @@ _OWN = re.compile(f"((?:{_MARK}[{_MARK}{_OPEN}{_CLOSE}])+)")
 _FORM = re.compile(r"\${1,3}\{parameters\.gw_[0-9A-Za-z]+:-([^{}]*+)\}")
 _FORM_MARK = "{parameters.gw_"
 _ANY = "surrogateescape"
-_FORM_IN_JSON = re.compile(rb'\${1,3}\{parameters\.gw_[0-9A-Za-z]+:-((?:[^{}"\\]++|\\.)*+)\}')
+_FORM_IN_JSON = re.compile(rb"\${1,3}\{parameters\.gw_[0-9A-Za-z]+:-([^{}]*+)\}")
 
 
 def is_storable(text: str) -> bool:
@@ -71,4 +71,6 @@ def show_original_json(document: bytes) -> bytes:
 
 def _original_json(form: re.Match[bytes]) -> bytes:
     default = form[1]
+    if b'"' in default.replace(rb"\\", b"").replace(rb"\"", b""):
+        return form[0]  # it goes on beyond its string, so it is none
     return default if default.isascii() else _from_default(default.decode(errors=_ANY)).encode(errors=_ANY)

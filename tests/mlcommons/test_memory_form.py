@@ -44,6 +44,13 @@ def test_bytes_around_the_form_are_not_changed() -> None:
     assert show_original_json(document) == b'\xff{"a": "\xef\xbd\x9b", "b": "x\xfe{\\"y"}'
 
 
+@given(st.lists(st.text('"\\\\{}a') | st.just("${parameters.gw_1:-") | TEXTS, min_size=1).map("".join))
+def test_a_form_ends_in_the_string_in_which_it_begins(text: str) -> None:
+    document = json.dumps([text, {"b": text}], ensure_ascii=False).encode(errors="surrogatepass")
+    shown = json.loads(show_original_json(document).decode(errors="surrogatepass"))
+    assert shown == [show_original(text), {"b": show_original(text)}]
+
+
 def test_what_an_earlier_version_stored_is_read() -> None:
     """It did not mark the user's own characters."""
     assert show_original("${parameters.gw_1:-a \u2060 \uff5bb\uff5d}") == "a \u2060 {b}"
