@@ -26,7 +26,7 @@ Logger = structlog.typing.FilteringBoundLogger
 _REDACTOR = Redactor()
 _FINISHED = ("event", "level", "timestamp", "exception")
 _OWN_FIELDS = frozenset(
-    {"address", "again_in", "agent", "base64_bytes", "client", "client_request_id", "codes", "connections"}
+    {"address", "again_in", "agent", "base64_bytes", "client", "client_request_id", "codes", "connections", "container"}
     | {"events", "failures", "generation", "http", "input", "intent", "kind", "made", "media", "messages", "method"}
     | {"node", "notices", "opaque_id", "outcome", "path", "pid", "problems", "provider", "reason", "request_id"}
     | {"s", "seconds", "session", "sessions", "setting", "status", "step", "still_valid", "strategy", "tag", "tls"}

@@ -272,7 +272,7 @@ class OpenSearchStore:
             except ClusterError as error:
                 if place in places or not self._places.is_unfit(place):
                     raise
-                self._log.warning("container not searched for deleted messages", place=place, reason=str(error))
+                self._log.warning("container not searched for deleted messages", container=place, reason=str(error))
         await self._turns.delete_records(head)
 
     async def _session(self, head: Head, last: Record) -> Session:
