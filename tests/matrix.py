@@ -27,12 +27,16 @@ from tests.delivery.holdout import HoldoutCluster
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.delivery.unseen import UnseenCluster
 from tests.delivery.upgrades import upgrade
+from tests.delivery.v2_agents import v2_cluster_of
+from tests.native_oracle import judge_native
 from tests.oracle import Oracle, Outcome, Verdict
 from tests.oracle_rules import media_of
 from tests.wire_formats import FORMATS, OPENAI, Format, NotMappable, map_conversation
 
 VERSIONS = ("2.19.0", "3.4.0")
 LATER_VERSIONS = ("3.6.0", "3.8.0")  # their agents take what those of 3.4.0 take
+V2_VERSION = "3.8.0"
+V2_SECTION = f"{V2_VERSION}, conversational_v2"
 DOCS = Path(__file__).parent.parent / "docs" / "internals" / "matrix.md"
 
 
@@ -114,6 +118,20 @@ def cells(version: str, only: Iterable[str] | None = None, cases: Mapping[str, C
             yield Cell(version, agent, name, verdict, floor, takeable)
 
 
+def native_cells(cases: Mapping[str, Case] = CASES) -> Iterator[Cell]:
+    """The cells of V2 agents, which get `input` itself (`tests.native_oracle`). No floor applies to them."""
+    cluster = v2_cluster_of(V2_VERSION)
+    for agent in agents(cluster):
+        for name, case in cases.items():
+            if case.pairs:
+                continue  # their sessions are the cluster's (`tests.properties.test_conversations`)
+            sent = cluster.send(agent, case.body)
+            verdict = judge_native(cluster, agent, sent, case.parameters)
+            takeable = can_take(cluster.profile(agent).provider, conversation_of(case))
+            yield Cell(V2_SECTION, agent, name, verdict, False, takeable)
+            cluster.forget()
+
+
 CLUSTERS: Mapping[str, type[SimulatedCluster]] = {
     "own": SimulatedCluster,
     "unseen": UnseenCluster,
@@ -142,7 +160,7 @@ def verdicts(cluster: SimulatedCluster, agent: str, cases: Mapping[str, Case]) -
 
 
 SIGNS = {Outcome.LOST: "L", Outcome.BROKEN: "B"}
-STRATEGIES = {"wrap": "w", "messages": "m", "text": "t", "splice": "s"}
+STRATEGIES = {"wrap": "w", "messages": "m", "text": "t", "splice": "s", "native": "n"}
 SHORT = {
     "MEDIA_NEEDS_UPGRADE": "media",
     "HISTORY_NEEDS_UPGRADE": "history",
@@ -210,8 +228,9 @@ def markdown(found: Sequence[Cell]) -> str:
         "cell was run on the simulated cluster and judged by code that shares nothing with the delivery. It compares",
         "what the LLM received with the provider's mapping of the input, and with the agent's own prompt around it.",
         "",
-        "✓ arrived whole, by the strategy **w**rap, **m**essages, **t**ext or **s**plice. A word: refused with a 400,",
-        "because of that part ([the codes](../reference/limitations.md)). L: lost. B: broken.",
+        "✓ arrived whole, by the strategy **w**rap, **m**essages, **t**ext or **s**plice, or **n**atively as `input`.",
+        "A word: refused with a 400, because of that part ([the codes](../reference/limitations.md)). L: lost. B:",
+        "broken.",
         "",
         "Each version has two figures. One is the share of all its cells that arrived. The other leaves out the cells",
         "whose media no connector could bring to the model: media for an endpoint that completes a text (c), and kinds",
@@ -296,6 +315,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for version in args.version or VERSIONS
         for cell in (other_cells(version, agents_of, args.upgraded) if other else cells(version))
     ]
+    if not other and not args.version:
+        found += native_cells()
     if args.write:
         args.write.write_text(markdown(found))
     if args.json:

@@ -95,7 +95,7 @@ def _result(body: bytes, provider: str, documents: _Documents | None, stream: bo
 
 def _for_agent(profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput, stream: bool) -> Rewrite:
     if is_native(profile, agent_input):
-        return rewrite_native(profile, request, agent_input, stream, new_turn_id())
+        return rewrite_native(profile, request, agent_input, stream, new_turn_id(), Policy())
     return rewrite_input(profile, request, agent_input, Policy(), new_turn_id(), streaming=stream)
 
 

@@ -11,17 +11,13 @@ from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.sent_body import STREAM, has_streams, own_stream, stream_form
-from gateway.unified.model import AgentInput, ConverseBlock, ToolResult, Url
-from gateway.unified.roles import meaning_of
+from gateway.providers import registry
 
-_OTHER_TYPE = "use an agent of type conversational, whose requests the gateway writes"
 _SWITCH = 'PUT /_cluster/settings {"persistent":{"plugins.ml_commons.unified_agent_api_enabled":true}}'
 _TOOL = '{"type":"VisualizationTool","name":"none","description":"Not available."}'
 
 
-def refuse_cluster_limits(
-    profile: AgentProfile, agent_input: AgentInput, params: Mapping[str, str], streaming: bool = False
-) -> None:
+def refuse_cluster_limits(profile: AgentProfile, params: Mapping[str, str], streaming: bool = False) -> None:
     """Refuse a request that the cluster can't serve.
 
     params: the caller's own parameters. streaming: the request goes to the stream endpoint.
@@ -30,14 +26,12 @@ def refuse_cluster_limits(
         UndeliverableContent: the agent can't stream, or a stream is asked for where there is none (STREAM_UNSUPPORTED);
             the agent has no tool or no memory and can't run without (TOOL_MISSING, MEMORY_MISSING);
             the API that a V2 agent needs is off (UNIFIED_API_OFF); the cluster can't read Gemini's responses to V2
-            agents (ANSWER_NOT_READ: recorded on 3.6.0 and 3.8.0, 500 "parseToUnifiedMessage is not yet supported"); or
-            it has no form for this media (MEDIA_KIND_UNSUPPORTED, MEDIA_SOURCE_UNSUPPORTED) or for two documents on
-            Bedrock (COMBINATION_NOT_DELIVERABLE), for blocks of Bedrock's own on any API
-            (NATIVE_BLOCK_UNSUPPORTED), or for a tool's answer without its call (TOOL_RESULT_MISSING): a 400 on 3.6.0.
+            agents (ANSWER_NOT_READ: recorded on 3.6.0 and 3.8.0, 500 "parseToUnifiedMessage is not yet supported").
+            What else it does not bring to the LLM is found in `gateway.delivery.native`.
     """
     problems = _v2_problems if profile.generation is Generation.UNIFIED_V2 else _agent_problems
     unstreamed = _stream_problem(profile, params, streaming)
-    if found := [unstreamed] if unstreamed else list(problems(profile, agent_input, params)):
+    if found := [unstreamed] if unstreamed else list(problems(profile, params)):
         raise UndeliverableContent.of(found)
 
 
@@ -64,61 +58,26 @@ def _stream_problem(profile: AgentProfile, params: Mapping[str, str], streaming:
     return None
 
 
-def _v2_problems(profile: AgentProfile, agent_input: AgentInput, _: Mapping[str, str]) -> Iterator[Problem]:
+def _v2_problems(profile: AgentProfile, _: Mapping[str, str]) -> Iterator[Problem]:
     if profile.unified_api is False:
         reason = f"{profile.type} agents need the cluster's unified agent API, which is off"
         yield Problem("input", reason, code="UNIFIED_API_OFF", help=f"an administrator runs: {_SWITCH}")
-    elif profile.provider.startswith("gemini/"):
-        reason = f"the cluster can't read Gemini's answers to {profile.type} agents"
+    elif not _reads_answers(profile.provider):
+        of = profile.provider or "an unknown provider"
+        reason = f"the cluster can't read the answers of {of} to {profile.type} agents"
         yield Problem("input", reason, code="ANSWER_NOT_READ", help="use an agent of type conversational")
-    else:
-        yield from _tool_problems(profile, agent_input)
-        yield from _media_problems(profile, agent_input)
-        for block in (block for message in agent_input.messages for block in message.content):
-            if isinstance(block, ConverseBlock):
-                reason = f"the cluster takes no {block.kind} blocks for agents of this type"
-                other = f", or {_OTHER_TYPE}" if profile.provider.startswith("bedrock/") else ""
-                expected = "text, image, document or video"
-                help = f"leave the block out{other}"
-                yield Problem(block.at, reason, expected, block.kind, "NATIVE_BLOCK_UNSUPPORTED", help)
 
 
-def _media_problems(profile: AgentProfile, agent_input: AgentInput) -> Iterator[Problem]:
-    """Yield the media that the cluster refuses, or sends in a form that the LLM refuses (run on 3.6.0 and 3.8.0)."""
-    is_openai = profile.provider.startswith("openai/")
-    kinds = ("image",) if is_openai else ("image", "document", "video")
-    documents = 0
-    for block in agent_input.media:
-        received = f"{block.kind} ({block.format})"
-        if block.kind not in kinds:
-            reason = f"the cluster sends {'OpenAI ' if is_openai else ''}no {block.kind} blocks for agents of this type"
-            expected = " or ".join(("text", *kinds))
-            yield Problem(block.at, reason, expected, received, "MEDIA_KIND_UNSUPPORTED", _OTHER_TYPE)
-        elif isinstance(block.source, Url) and (not is_openai or block.source.scheme not in ("http", "https")):
-            reason = f"the cluster sends media by {block.source.scheme} URL in a form that this LLM refuses"
-            help = f"send the data as base64, or {_OTHER_TYPE}"
-            yield Problem(block.at, reason, "base64", block.source.scheme, "MEDIA_SOURCE_UNSUPPORTED", help)
-        documents += block.kind == "document"
-        if block.kind == "document" and not is_openai and documents > 1:
-            reason = (
-                "the cluster gives every document of these agents one name, and Bedrock refuses two of the same name"
-            )
-            yield Problem(block.at, reason, "one document", received, "COMBINATION_NOT_DELIVERABLE", _OTHER_TYPE)
+def _reads_answers(provider: str) -> bool:
+    """Return True if the cluster reads this provider's answers to V2 agents."""
+    try:
+        support = registry.provider(provider).cluster
+    except (registry.UnknownProvider, registry.BrokenProvider):
+        return False
+    return support is not None and support.v2 is not None
 
 
-def _tool_problems(profile: AgentProfile, agent_input: AgentInput) -> Iterator[Problem]:
-    """Yield the messages of role `tool` without a call, which were read by another meaning (`agents.roles`)."""
-    for message in agent_input.messages:
-        is_tool = meaning_of(message).standard == "tool"  # these agents get roles as they were written
-        if is_tool and not all(isinstance(block, ToolResult) for block in message.content):
-            reason = f"{profile.type} agents get the role {message.role} as it is, and this message names no tool call"
-            help = "name the call that the message answers, or give it the role user"
-            yield Problem(
-                message.at, reason, "a toolResult block, or toolCallId", "neither", "TOOL_RESULT_MISSING", help
-            )
-
-
-def _agent_problems(profile: AgentProfile, _: AgentInput, params: Mapping[str, str]) -> Iterator[Problem]:
+def _agent_problems(profile: AgentProfile, params: Mapping[str, str]) -> Iterator[Problem]:
     try:
         lacking = behaviour_of(profile).lacks(profile, params)
     except RenderFailure:

@@ -1,26 +1,50 @@
-"""Input for an agent that takes `input` itself. The cluster still expands ``${parameters.x}`` in its text.
+"""The `input` for a V2 agent, which takes all of it itself (`conversational_v2`, 3.6 and later).
 
-Recorded on 3.6.0: a known name is replaced silently, an unknown one is a 400, and on a V1 agent a name that leads back
-to itself makes the cluster hang.
+The cluster checks little of it, and drops or spoils parts in silence (docs/internals/facts.md, "conversational_v2"). So
+the conversation is mapped as for any other agent, and written so that the cluster makes exactly the mapped turns of it.
+What the cluster will send is rendered and compared before anything is sent.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.delivery.escaping import is_plain, split_placeholders
+from gateway.delivery.native_turns import Written, as_cluster_messages
 from gateway.delivery.question_placements import SKIP, Parameters, skip_if_needed
-from gateway.delivery.trees import with_leaves
-from gateway.mlcommons.generations import Generation
+from gateway.delivery.search import MEMORY_HOLDS_CODE, map_input
+from gateway.delivery.system_text import fold_system
+from gateway.delivery.tools_text import tools_as_text
+from gateway.delivery.trees import locate, replace_texts, with_leaves
+from gateway.errors import Problem, UndeliverableContent
+from gateway.mlcommons import v2_messages
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.memory_form import is_storable, memory_form
 from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.rendering import first_call
+from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.template import PREFIX
 from gateway.notices import Notice
-from gateway.unified.model import AgentInput, InputType, Text
-from gateway.unified.request import parameters_as_strings
-from gateway.unified.roles import meaning_of
+from gateway.providers import registry
+from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
+from gateway.providers.capabilities import NEUTRAL_CALL_TEXT, TOOL_ERROR_TEXT
+from gateway.unified.model import (
+    AgentInput,
+    ContentBlock,
+    InputType,
+    Json,
+    Media,
+    Message,
+    Text,
+    ToolResult,
+    ToolUse,
+    Url,
+)
 
 GUARDS: Parameters = {
     **{"gw_d": "$", "gw_d2": "$$", "gw_d3": "$$$", SKIP: "true"},
@@ -28,35 +52,302 @@ GUARDS: Parameters = {
 }
 """Helpers of earlier versions of the gateway, whose names an agent's memory may replay."""
 
-
+_OTHER_TYPE = "use an agent of type conversational, whose requests the gateway writes"
 _SYSTEM_PROMPT = "system_prompt"
+_DOCUMENT = "document"
+"""The name that the cluster gives every document."""
+_WORD, _TURN = "gwsystemtext", "gwturntext"
+"""Words in place of the system text and of the conversation, to see where the template puts them."""
 
 
-def move_system_text(
-    profile: AgentProfile, value: Any, agent_input: AgentInput, params: Mapping[str, Any]
-) -> tuple[Any, Parameters, tuple[Notice, ...]]:
-    """Move system turns into the parameter `system_prompt`, for a V2 agent whose template has a place for it.
+@dataclass(frozen=True, slots=True)
+class NativeInput:
+    """What is sent. value: the request's `input`. parameters: to add to the request's. request: the mapping."""
 
-    Among the messages they would stay a turn of their own, which Bedrock refuses
-    (docs/internals/facts.md, "conversational_v2").
+    value: Any
+    parameters: Parameters
+    request: ProviderRequest
+    notices: tuple[Notice, ...]
 
-    value: the request's `input`, agent_input: the same, decoded. params: the caller's own.
-    Return the input without those turns, the parameters to send, and what to report; nothing if there are none.
+
+def write_native(
+    profile: AgentProfile, agent_input: AgentInput, params: Mapping[str, str], options: MappingOptions, turn_id: str
+) -> NativeInput:
+    """Return the `input` of which the cluster makes the provider's turns of this conversation.
+
+    params: the caller's own, without `question`. turn_id: see `gateway.delivery.plan.plan`.
+
+    Raises:
+        UndeliverableContent: the provider or the cluster has no form for a part, or the agent can't be called.
     """
-    is_v2 = profile.generation is Generation.UNIFIED_V2 and profile.provider.startswith("bedrock/")
-    messages = agent_input.messages if agent_input.type is InputType.MESSAGES else ()
-    system = [i for i, message in enumerate(messages) if meaning_of(message, {}).is_system]
-    blocks = [block for i in system for block in messages[i].content]
-    texts = [block.text for block in blocks if isinstance(block, Text)]
-    if not is_v2 or not texts or len(texts) != len(blocks) or len(system) == len(messages):
-        return value, {}, ()
-    turns = [turn for i, turn in enumerate(value) if i not in system]
-    own = parameters_as_strings(params).get(_SYSTEM_PROMPT, profile.parameters.get(_SYSTEM_PROMPT, ""))
-    text, helpers = _in_parts("\n\n".join(texts), "gw_y")
-    first = next(i for i in range(len(messages)) if i not in system)
-    reason = f"The {messages[system[0]].role} text is moved before the conversation"
-    notices = tuple(Notice("SYSTEM_HOISTED", reason, messages[i].at) for i in system if i > first)
-    return turns, {_SYSTEM_PROMPT: f"{own}\n\n{text}" if own else text, **helpers}, notices
+    provider = _v2_provider(profile)
+    _refuse_documents(profile, agent_input)
+    prepared, notices = _prepared(agent_input, profile.provider)
+    _mapped(provider, agent_input, prepared, options)  # or the first refusal would be that of a later form
+    agent = _Agent(profile, provider, params, turn_id)
+    agent.check()
+    for form, noticed in _forms(prepared, options.roles):
+        request = _mapped(provider, agent_input, form, options)
+        if (found := agent.deliver(form, request)) is not None:
+            more = (*request.notices, *notices, *noticed, *found.notices)
+            return replace(found, notices=tuple({(notice.code, notice.place): notice for notice in more}.values()))
+    raise UndeliverableContent.of(list(_undeliverable(agent_input, options)))
+
+
+def _v2_provider(profile: AgentProfile) -> Provider:
+    """Return the agent's provider with what the cluster's own messages can carry."""
+    found = registry.provider(profile.provider)
+    limits = found.cluster.v2 if found.cluster is not None else None
+    assert limits is not None, "refused by the cluster's limits"
+    limited = copy.copy(found)
+    limited.capabilities = limits
+    return limited
+
+
+def _forms(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[tuple[AgentInput, tuple[Notice, ...]]]:
+    """Yield the conversation, then with tools as text, then each with its system text in the first user turn."""
+    written = tools_as_text(agent_input, roles)
+    forms = [(agent_input, ()), *([(written[0], (written[1],))] if written else [])]
+    yield from forms
+    for form, notices in forms:
+        if folded := fold_system(form, roles):
+            yield folded[0], (*notices, folded[1])
+
+
+def _mapped(provider: Provider, agent_input: AgentInput, form: AgentInput, options: MappingOptions) -> ProviderRequest:
+    """Return the provider's mapping of `form`.
+
+    Raises:
+        UndeliverableContent: it can't be expressed. Where only this type of agent is the reason, the problem says so.
+    """
+    try:
+        return map_input(provider, form, options)
+    except UndeliverableContent as error:
+        usual = _usual_problems(registry.provider(provider.name), agent_input, options)
+        problems = [usual.get((problem.place, problem.code)) or _advised(problem) for problem in error.problems]
+        raise UndeliverableContent.of(problems) from None
+
+
+def _usual_problems(
+    provider: Provider, agent_input: AgentInput, options: MappingOptions
+) -> dict[tuple[str, str], Problem]:
+    try:
+        provider.map(agent_input, options)
+    except Inexpressible as error:
+        return {(problem.place, problem.code): problem for problem in error.problems}
+    return {}
+
+
+def _advised(problem: Problem) -> Problem:
+    is_kind = problem.code in ("MEDIA_KIND_UNSUPPORTED", "NATIVE_BLOCK_UNSUPPORTED")
+    help = _sentence(_OTHER_TYPE) if is_kind else f"{problem.help.removesuffix('.')}, or {_OTHER_TYPE}."
+    return replace(problem, help=help)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _refuse_documents(profile: AgentProfile, agent_input: AgentInput) -> None:
+    """Refuse a second document on Bedrock, where all get the same name.
+
+    Raises:
+        UndeliverableContent: there is one (COMBINATION_NOT_DELIVERABLE).
+    """
+    documents = [block for block in agent_input.media if block.kind == "document"]
+    if profile.provider != v2_messages.BEDROCK or len(documents) < 2:
+        return
+    reason = "the cluster gives every document of these agents one name, and Bedrock refuses two of the same name"
+    raise UndeliverableContent.of(
+        [
+            Problem(block.at, reason, "one document", "another one", "COMBINATION_NOT_DELIVERABLE", _OTHER_TYPE)
+            for block in documents[1:]
+        ]
+    )
+
+
+# Before the mapping
+
+
+def _prepared(agent_input: AgentInput, provider: str) -> tuple[AgentInput, tuple[Notice, ...]]:
+    """Return the conversation without what the cluster can't write in the form of the mapping, and what was changed.
+
+    - On Bedrock, a tool's result is one text, as only its first part is sent, and documents have the cluster's name.
+    - On OpenAI, a turn of calls alone gets a text: its content is always a list, and OpenAI refuses an empty one.
+    """
+    notices: list[Notice] = []
+    change = _for_bedrock if provider == v2_messages.BEDROCK else _for_openai
+    messages = tuple(change(message, notices) for message in agent_input.messages)
+    return replace(agent_input, messages=messages), tuple(notices)
+
+
+def _for_bedrock(message: Message, notices: list[Notice]) -> Message:
+    return replace(message, content=tuple(_for_bedrock_block(block, notices) for block in message.content))
+
+
+def _for_bedrock_block(block: ContentBlock, notices: list[Notice]) -> ContentBlock:
+    match block:
+        case ToolResult():
+            return _one_text(block, notices)
+        case Media():
+            return _named_by_the_cluster(block, notices)
+    return block
+
+
+def _one_text(result: ToolResult, notices: list[Notice]) -> ToolResult:
+    """Return a tool's result with all that is text in one, which begins with a mark if the tool failed."""
+    texts: list[str] = []
+    others: list[Text | Json | Media] = []
+    for part in result.content:
+        match part:
+            case Text(text=text) if text.strip():
+                texts.append(text)
+            case Json(value=value, at=at):
+                texts.append(json.dumps(value, ensure_ascii=False))
+                notices.append(Notice("TOOL_RESULT_STRINGIFIED", "The JSON value is sent as text", at))
+            case Media():
+                others.append(_named_by_the_cluster(part, notices))
+            case _:
+                others.append(part)  # blank text, which the mapping drops
+    if result.is_error:
+        texts.insert(0, TOOL_ERROR_TEXT)
+        reason = "A text before the output states that the tool failed"
+        notices.append(Notice("TOOL_ERROR_MARKED", reason, result.at))
+    if len(texts) > 1:
+        reason = "the texts of the tool's result arrive as one, joined by newlines"
+        notices.append(Notice("TEXT_JOINED", reason, result.at))
+    joined = [Text("\n".join(texts), result.at)] if texts else []
+    return replace(result, content=(*joined, *others), is_error=False)
+
+
+def _named_by_the_cluster(block: Media, notices: list[Notice]) -> Media:
+    if block.kind != "document":
+        return block
+    if block.name not in (None, _DOCUMENT):
+        notices.append(Notice("DOCUMENT_NAME_DROPPED", "the cluster takes documents without their names", block.at))
+    return replace(block, name=_DOCUMENT)
+
+
+def _for_openai(message: Message, notices: list[Notice]) -> Message:
+    calls = [block for block in message.content if isinstance(block, ToolUse)]
+    others = [block for block in message.content if not isinstance(block, ToolUse)]
+    if not calls or any(not isinstance(block, Text) or block.text.strip() for block in others):
+        return message
+    notices.append(Notice("NEUTRAL_TEXT_ADDED", "A text is added: the turn holds tool calls alone", message.at))
+    return replace(message, content=(Text(NEUTRAL_CALL_TEXT, message.at), *message.content))
+
+
+# The proof
+
+
+@dataclass(frozen=True, slots=True)
+class _Agent:
+    """The agent that a conversation is written for. params, turn_id: see `write_native`."""
+
+    profile: AgentProfile
+    provider: Provider
+    params: Mapping[str, str]
+    turn_id: str
+
+    def check(self) -> None:
+        """Check that the agent can be called at all.
+
+        Raises:
+            UndeliverableContent: it can't (AGENT_NOT_CALLABLE).
+        """
+        try:
+            self._usual_call({})
+        except RenderFailure as failure:
+            with_these = " with these parameters" if self.params else ""
+            reason = f"this agent can't be called{with_these}, not even with plain text: {failure}"
+            help = "correct the connector of the agent's model, or register the agent again"
+            problem = Problem(f"agents/{self.profile.id}", reason, code="AGENT_NOT_CALLABLE", help=help)
+            raise UndeliverableContent.of([problem]) from None
+
+    def deliver(self, form: AgentInput, request: ProviderRequest) -> NativeInput | None:
+        """Return what to send; None if the cluster would not make the turns of `request` of it."""
+        formats = {block.source.url: block.format for block in form.media if isinstance(block.source, Url)}
+        messages = as_cluster_messages(self.profile.provider, request.messages, formats)
+        value, helpers = guard(messages, self.turn_id)
+        system = "\n\n".join(request.system)
+        prompt = self._system_prompt(system) if system else {}
+        if not self._arrives(request, value, system, {**prompt, **helpers}):
+            return None
+        notices = (MEMORY_HOLDS_CODE,) if helpers else ()
+        return NativeInput(_in_shape(form, value), {**prompt, **helpers}, request, notices)
+
+    def _system_prompt(self, system: str) -> Parameters:
+        text, helpers = _in_parts(system, "gw_y")
+        return {_SYSTEM_PROMPT: self._after_own(text), **helpers}
+
+    def _after_own(self, text: str) -> str:
+        own = self.params.get(_SYSTEM_PROMPT, self.profile.parameters.get(_SYSTEM_PROMPT, ""))
+        return f"{own}\n\n{text}" if own else text
+
+    def _arrives(self, request: ProviderRequest, messages: list[Written], system: str, parameters: Parameters) -> bool:
+        """Return True if the LLM gets the turns and the system text of `request`, and else what it always gets."""
+        field, canonical = self.provider.messages_field, self.provider.canonical
+        words: Parameters = {_SYSTEM_PROMPT: self._after_own(_WORD)} if system else {}
+        try:
+            usual, body = self._usual_call(words), self._call(parameters, messages)
+        except RenderFailure:
+            return False
+        if system and not any(locate(usual, _WORD)):
+            return False
+        turn = next(at for at, turn in enumerate(usual[field]) if any(locate(turn, _TURN)))
+        turns = [*usual[field][:turn], *request.messages, *usual[field][turn + 1 :]]
+        expected = replace_texts({**usual, field: []}, {_WORD: system})
+        lacks_tools = self.provider.tool_declarations(turns) and not _declares_tools(body, self.provider)
+        return not lacks_tools and {**body, field: []} == expected and canonical(body[field]) == canonical(turns)
+
+    def _usual_call(self, parameters: Parameters) -> dict[str, Any]:
+        """Return the agent's call for a turn of one word.
+
+        Raises:
+            RenderFailure: it can't be called.
+        """
+        body = self._call(parameters, [{"role": "user", "content": [{"type": "text", "text": _TURN}]}])
+        turns = body.get(self.provider.messages_field) if isinstance(body, dict) else None
+        if not isinstance(turns, list) or not any(locate(turns, _TURN)):
+            raise RenderFailure("its connector's template does not take the agent's messages")
+        assert isinstance(body, dict)
+        return body
+
+    def _call(self, parameters: Parameters, messages: list[Written]) -> Any:
+        body = v2_messages.render(self.profile.provider, messages)
+        return first_call(self.profile, {**self.params, **parameters, "body": body}, RuntimeValues())
+
+
+def _declares_tools(body: Mapping[str, Any], provider: Provider) -> bool:
+    declared = body.get(provider.tools_member)
+    return isinstance(declared, dict) and bool(declared.get("tools"))
+
+
+def _in_shape(agent_input: AgentInput, messages: list[Written]) -> Any:
+    """Return the messages as the client wrote its input, where that is possible: a text, or a list of blocks."""
+    if agent_input.type is InputType.MESSAGES or len(messages) > 1 or messages[0].keys() != {"role", "content"}:
+        return messages
+    content = messages[0]["content"]
+    if agent_input.type is InputType.TEXT and len(content) == 1:
+        return content[0]["text"]
+    return content
+
+
+def _undeliverable(agent_input: AgentInput, options: MappingOptions) -> Iterator[Problem]:
+    """Yield the parts that the cluster would change, after no form was found."""
+    results = [block for message in agent_input.messages for block in message.content if isinstance(block, ToolResult)]
+    media = [part for result in results for part in result.content if isinstance(part, Media)]
+    for part in media:
+        reason = "the cluster sends the first part of a tool's result only, and no other block in its turn"
+        help = f"Let the tool return text, or {_OTHER_TYPE}."
+        code = "TOOL_RESULT_CONTENT_UNSUPPORTED"
+        yield Problem(part.at, reason, "text, or this part alone", part.kind, code, help)
+    if not media:
+        reason = "the cluster has no form for this conversation in which nothing is lost"
+        yield Problem("input", reason, code="COMBINATION_NOT_DELIVERABLE", help=_sentence(_OTHER_TYPE))
+
+
+# Placeholders in texts
 
 
 def _in_parts(text: str, name: str) -> tuple[str, Parameters]:
@@ -67,8 +358,8 @@ def _in_parts(text: str, name: str) -> tuple[str, Parameters]:
     return "".join(f"{PREFIX}{name}}}" for name in helpers), {**helpers, **skip_if_needed(text)}
 
 
-def guard(value: Any, turn_id: str) -> tuple[Any, Parameters]:
-    """Replace each text of `value` that memory can't hold by the form that it can; return it with the helpers.
+def guard(messages: list[Written], turn_id: str) -> tuple[list[Written], Parameters]:
+    """Replace each text that memory can't hold by the form that it can; return the messages with the helpers.
 
     The arguments of a tool call are JSON text, which the cluster inserts as JSON (Bedrock) or as a string in it
     (OpenAI). They need no helper: with each ``$`` written ``\\u0024`` they are the same JSON without a placeholder.
@@ -84,16 +375,18 @@ def guard(value: Any, turn_id: str) -> tuple[Any, Parameters]:
         helpers.update({name: text, **parts, **skip_if_needed(leaf)})
         return f"$${memory_form(name, leaf)}"  # the agent substitutes each text twice itself, without any parameters
 
-    return with_leaves(_escape_arguments(value), store), helpers
+    guarded = [with_leaves(_escape_arguments(message), store) for message in messages]
+    return guarded, helpers
 
 
-def _escape_arguments(value: Any) -> Any:
-    """Return an `input` with ``\\u0024`` for each ``$`` in the arguments of its tool calls."""
-    match value:
-        case {"function": {"arguments": str(text)} as function} if not is_storable(text):
-            return {**value, "function": {**function, "arguments": text.replace("$", "\\u0024")}}
-        case {"toolCalls": list(calls)}:
-            return {**value, "toolCalls": [_escape_arguments(call) for call in calls]}
-        case list():
-            return [_escape_arguments(item) for item in value]
-    return value
+def _escape_arguments(message: Written) -> Written:
+    """Return a message with ``\\u0024`` for each ``$`` in the arguments of its tool calls."""
+    calls = [_escape_call(call) for call in message.get("toolCalls", ())]
+    return {**message, "toolCalls": calls} if calls else message
+
+
+def _escape_call(call: Written) -> Written:
+    function = call["function"]
+    if is_storable(function["arguments"]):
+        return call
+    return {**call, "function": {**function, "arguments": function["arguments"].replace("$", "\\u0024")}}

@@ -20,7 +20,7 @@ from gateway.execute.rendered import Rendering, StreamRendering
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.retry import retry_as_input, retry_native
-from gateway.execute.rewrite import Rewrite, is_native, rewrite_native
+from gateway.execute.rewrite import Policy, Rewrite, is_native, rewrite_native
 from gateway.execute.rewriter import Rewriter, new_turn_id
 from gateway.execute.session_agents import LegacyAgents, concerns_memory
 from gateway.execute.session_run import SessionRun, SessionRuns
@@ -154,27 +154,36 @@ class Handler:
     async def _send_native(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, agent: ResolvedAgent
     ) -> Forward:
-        """Send the input as it came, with a retry for a cluster that refuses it before it runs the agent."""
-        profile = agent.profile
+        """Send `input` to an agent that takes it; once more if the cluster refuses it before it runs the agent."""
+        profile, rewriter, streaming = agent.profile, self._rewriter, call.streaming
         remembered, notices = await read_remembered(self._memory, profile, request, call.headers)
         is_small = request.is_small and agent.is_small and is_short(remembered)
+        describes = rewriter.describes(profile)
 
-        def with_guards() -> Forward:
-            rewrite = rewrite_native(profile, request, agent_input, call.streaming, new_turn_id(), GUARDS)
-            return self._forward(request, agent_input, rewrite, profile)
-
-        def as_question() -> Forward:
-            rewrite = self._rewriter.rewrite(agent, request, agent_input, remembered, notices, streaming=call.streaming)
-            return self._forward(request, agent_input, rewrite, profile)
+        def check(with_media: AgentInput) -> None:
+            rewrite_native(profile, request, with_media, streaming, new_turn_id(), Policy(rewriter.options))
 
         with timed_step(call, "plan"):
+            agent_input, fetched = await self._media.inline(
+                profile.provider, request, agent_input, check, is_small, describes
+            )
+            if fetched:
+                end_step(call, "fetch")
             rewrite = await run_here_if(
-                is_small, rewrite_native, profile, request, agent_input, call.streaming, new_turn_id()
+                is_small, rewriter.rewrite_native, profile, request, agent_input, fetched, streaming=streaming
             )
             forward = self._forward(request, agent_input, rewrite, profile)
+
+        def with_guards() -> Forward:
+            again = rewriter.rewrite_native(profile, request, agent_input, fetched, GUARDS, streaming=streaming)
+            return self._forward(request, agent_input, again, profile)
+
+        def as_question() -> Forward:
+            again = rewriter.rewrite(agent, request, agent_input, remembered, notices, streaming=streaming)
+            return self._forward(request, agent_input, again, profile)
+
         needs_input = profile.generation is Generation.UNIFIED_V2
-        retry = retry_native(with_guards, None if needs_input else as_question)
-        return msgspec.structs.replace(forward, retry=retry)
+        return msgspec.structs.replace(forward, retry=retry_native(with_guards, None if needs_input else as_question))
 
     async def _send_rewritten(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, agent: ResolvedAgent

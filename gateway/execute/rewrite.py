@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from gateway.delivery.cluster_limits import refuse_cluster_limits
 from gateway.delivery.describe import describe
-from gateway.delivery.native import guard, move_system_text
-from gateway.delivery.native_calls import adapt_tool_calls
+from gateway.delivery.native import write_native
 from gateway.delivery.plan import Plan, Remembered, assume
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.question_placements import SKIP
-from gateway.delivery.search import MEMORY_HOLDS_CODE
 from gateway.delivery.template_change import completes_text
 from gateway.delivery.textonly import COMPLETES_TEXT, NAME_OR_TEXT, TextOnly, use_another_agent
-from gateway.delivery.trees import replace_texts
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, replace_members, serialise
-from gateway.execute.cluster_spelling import spell
+from gateway.execute.cluster_spelling import is_written
 from gateway.mlcommons.agents.flow import unread_llm
 from gateway.mlcommons.agents.unread import tools_inherit
 from gateway.mlcommons.expansion import RenderFailure
@@ -32,12 +28,10 @@ from gateway.mlcommons.sent_body import STREAM
 from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions, Provider
-from gateway.unified.model import AgentInput, InputType
-from gateway.unified.payloads import ExtractedBody, Payload
+from gateway.unified.model import AgentInput
+from gateway.unified.payloads import Payload
 from gateway.unified.question import question_text
 from gateway.unified.request import ExecuteRequest, parameters_as_strings
-
-_PLACEHOLDER = re.compile(rb"\$\{")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +69,13 @@ def rewrite_native(
     agent_input: AgentInput,
     streaming: bool,
     turn_id: str,
+    policy: Policy,
     guards: Mapping[str, str] | None = None,
 ) -> Rewrite:
     """Return the client's request for an agent that takes `input` itself, changed as little as possible.
 
-    - Messages in a spelling that the cluster does not read are written in its own (`spell`).
+    - A V2 agent gets an `input` of which its cluster makes the provider's turns (`write_native`).
     - `parameters.question` is removed, because `input` does not take precedence in every version.
-    - The text of system turns becomes the parameter `system_prompt`, where the agent has one (`move_system_text`).
-    - Ids and turns of tool calls that the cluster can't carry are changed (`adapt_tool_calls`).
-    - A text with placeholders is sent in a parameter, because the cluster would expand them. In the arguments of a tool
-      call they are escaped.
     - Missing `parameters` are added on the stream endpoint, which requires them (docs/internals/facts.md, 3.5 and
       later).
 
@@ -92,43 +83,25 @@ def rewrite_native(
     hold what an earlier version of the gateway stored).
 
     Raises:
-        UndeliverableContent: the cluster can't serve it (`refuse_cluster_limits`).
+        UndeliverableContent: the cluster can't serve it (`refuse_cluster_limits`), or can't bring it to the LLM whole.
     """
-    refuse_cluster_limits(profile, agent_input, parameters_as_strings(_without_question(request)), streaming)
-    extracted = request.extracted
-    written = json.loads(extracted.text)["input"]
-    spelled, left_out = spell(written, agent_input, extracted, turn_id)
-    turns, moved, notices = move_system_text(profile, spelled, agent_input, request.parameters)
-    if agent_input.type is InputType.MESSAGES:
-        turns = [item for items in turns for item in items]
-    turns, adapted = adapt_tool_calls(profile, _restore_texts(turns, extracted), agent_input)
-    value, helpers = guard(turns, turn_id)
-    notices += (*left_out, *adapted)
-    if helpers:
-        notices += (MEMORY_HOLDS_CODE,)
-    helpers = {**(guards or {}), **helpers, **moved}
-    if streaming and value != written:
-        helpers[SKIP] = "true"
-    plan = Plan("native", profile.provider, {}, question_text(agent_input), None, notices)
-    payloads = payloads_of(agent_input)
-    is_same = value == written and not _is_cleaned(extracted, payloads)
-    if is_same and not (helpers or request.has_question or (streaming and not request.parameters)):
+    params = parameters_as_strings(_without_question(request))
+    refuse_cluster_limits(profile, params, streaming)
+    written = value = json.loads(request.extracted.text)["input"]
+    helpers, plan = dict(guards or {}), Plan("native", profile.provider, {}, question_text(agent_input), None)
+    if profile.generation is Generation.UNIFIED_V2:
+        found, agent_input, notices = _deliver(
+            agent_input, policy, lambda given: write_native(profile, given, params, policy.options, turn_id)
+        )
+        if not is_written(written, found.value, request.extracted, payloads_of(agent_input)):
+            value = found.value
+        helpers |= found.parameters
+        plan = replace(plan, request=found.request, notices=(*found.notices, *notices))
+    if value is written and not (helpers or request.has_question or (streaming and not request.parameters)):
         return Rewrite(plan, None)
     parameters = {**_without_question(request), **helpers}
     changes = {"input": value, "parameters": parameters if parameters or streaming else None}
-    return Rewrite(plan, replace_members(extracted, changes, payloads))
-
-
-def _is_cleaned(extracted: ExtractedBody, payloads: Mapping[str, Payload]) -> bool:
-    """Return True if a `data:` prefix or white space of the client's is missing in the data of a medium."""
-    known = payloads.keys() & extracted.blobs.keys()
-    return any(len(extracted.data(token)) != len(payloads[token]) for token in known)
-
-
-def _restore_texts(value: Any, extracted: ExtractedBody) -> Any:
-    """Restore the long strings of `value` that contain a placeholder; the others remain tokens."""
-    tokens = {token for token in extracted.blobs if _PLACEHOLDER.search(extracted.data(token))}
-    return replace_texts(value, {token: extracted.restore(token) for token in tokens}) if tokens else value
+    return Rewrite(plan, replace_members(request.extracted, changes, payloads_of(agent_input)))
 
 
 def rewrite_input(
@@ -150,7 +123,7 @@ def rewrite_input(
         UndeliverableContent: it can't be delivered whole; the problems name each part and the reason.
     """
     params = parameters_as_strings(_without_question(request))
-    refuse_cluster_limits(profile, agent_input, params, streaming)
+    refuse_cluster_limits(profile, params, streaming)
     plans = PlanCache(profile) if plans is None else plans
     assert plans.profile is profile
     if not streaming:
@@ -178,20 +151,32 @@ def _plan(
 ) -> Plan:
     """Return the plan, with what can't be delivered described if the policy allows that."""
     provider = _provider(plans.profile, params)
-    deliverable = agent_input
+    plan, _, notices = _deliver(
+        agent_input,
+        policy,
+        lambda given: plans.plan(provider, given, params, policy.options, turn_id, remembered),
+    )
+    return replace(plan, notices=(*plan.notices, *notices)) if notices else plan
+
+
+_Found = TypeVar("_Found")
+
+
+def _deliver(
+    agent_input: AgentInput, policy: Policy, find: Callable[[AgentInput], _Found]
+) -> tuple[_Found, AgentInput, tuple[Notice, ...]]:
+    """Return what `find` returns, the input that it was given, and notices of the media that are described in it."""
     notices: tuple[Notice, ...] = ()
     while True:
         try:
-            plan = plans.plan(provider, deliverable, params, policy.options, turn_id, remembered)
-            break
+            return find(agent_input), agent_input, notices
         except UndeliverableContent as refusal:
             if not policy.describe:
                 raise
-            deliverable, more = describe(deliverable, {problem.place for problem in refusal.problems})
+            agent_input, more = describe(agent_input, {problem.place for problem in refusal.problems})
             if not more:
                 raise  # the remaining problems are not about media
             notices += more
-    return replace(plan, notices=(*plan.notices, *notices)) if notices else plan
 
 
 def _provider(profile: AgentProfile, params: Mapping[str, str]) -> Provider:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from gateway.agents.rules import Rule, rule_for
 from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan, Remembered
 from gateway.delivery.plan_cache import PlanCache
-from gateway.execute.rewrite import Policy, Rewrite, rewrite_input, rewrite_unproved
+from gateway.execute.rewrite import Policy, Rewrite, rewrite_input, rewrite_native, rewrite_unproved
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
 from gateway.providers import registry
@@ -50,6 +50,25 @@ class Rewriter:
         turn_id, plans = turn_id or new_turn_id(), agent.derive(PlanCache)
         with _noted(agent):
             rewrite = rewrite_input(agent.profile, request, agent_input, policy, turn_id, remembered, plans, streaming)
+        return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
+
+    def rewrite_native(
+        self,
+        profile: AgentProfile,
+        request: ExecuteRequest,
+        agent_input: AgentInput,
+        notices: tuple[Notice, ...] = (),
+        guards: Mapping[str, str] | None = None,
+        *,
+        streaming: bool,
+    ) -> Rewrite:
+        """Rewrite the request for an agent that takes `input` itself. guards: see `rewrite_native`.
+
+        Raises:
+            UndeliverableContent: as `rewrite_native`.
+        """
+        policy = Policy(self.options, self.describes(profile))
+        rewrite = rewrite_native(profile, request, agent_input, streaming, new_turn_id(), policy, guards)
         return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
 
     def check(

@@ -16,10 +16,8 @@ from gateway.errors import InvalidInput, Problem
 from gateway.memory.conversion import (
     NewInput,
     Place,
-    as_cluster_input,
     as_input,
     convert,
-    find_left_out,
     place_map,
     relocate,
 )
@@ -132,37 +130,13 @@ def compose(
         raise _nothing_new()
     placed = [Placed(item.message, f"memory[{item.seq}]") for item in earlier.history]
     repaired, notices = repair(placed, added)
-    if profile.generation is Generation.UNIFIED_V2:
-        repaired = _read_stored(repaired, request.extracted.budget)
     written = _Written(profile, request, agent_input)
     if not known and not repaired and not (earlier.system and new.system is None):
         written.add_all_new()
     else:
         _write(written, new, known, earlier, repaired)
     body, merged = written.read(roles)
-    if profile.generation is Generation.UNIFIED_V2:
-        notices += tuple(
-            Notice(code, reason, placed.at) for placed in repaired for code, reason in find_left_out(placed.message)
-        )
     return SessionRequest(body, merged, added, new.system, (*earlier.notices, *notices))
-
-
-def _read_stored(repaired: Sequence[Placed], budget: Budget) -> list[Placed]:
-    """Return the messages of the session in the form of `convert`, which has each kind of block in one spelling.
-
-    budget: that of the client's request.
-
-    Raises:
-        InvalidInput: the session holds what the gateway can't read.
-    """
-    if not repaired:
-        return []
-    body = msgspec.json.encode({"input": [item for placed in repaired for item in as_input(placed.message)]})
-    place = place_map([lambda rest, at=placed.at: f"{at}{rest}" for placed in repaired])  # type: ignore[misc]
-    read = _read(body, _widened(budget, len(body)), place, {})
-    assert read.input is not None
-    messages = convert(read.input, Metadata(), {}, "").messages
-    return [Placed(new.message, placed.at) for new, placed in zip(messages, repaired, strict=True)]
 
 
 def _read(body: bytes, budget: Budget, place: Place, roles: Mapping[str, str]) -> ExecuteRequest:
@@ -197,7 +171,6 @@ class _Written:
     """The `input` as it is written: messages, and for each its place in the client's eyes."""
 
     def __init__(self, profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput) -> None:
-        self._native = profile.generation is Generation.UNIFIED_V2
         self._limits_history = bool(profile.memory_type) and profile.generation in _COUNT_TURNS
         self._request = request
         self._type = agent_input.type
@@ -219,7 +192,7 @@ class _Written:
 
     def add_stored(self, placed: Placed, role: str = "") -> None:
         """Add a message of the session. role: in place of its own."""
-        for item in (as_cluster_input if self._native else as_input)(placed.message):
+        for item in as_input(placed.message):
             raw = msgspec.json.encode({**item, "role": role} if role else item)
             self._stored_bytes += len(raw)
             self._items.append(msgspec.Raw(raw))

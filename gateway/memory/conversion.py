@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from gateway.errors import InvalidInput, Problem
 from gateway.memory.model import Block, Message, Metadata, Role
-from gateway.providers.capabilities import TOOL_ERROR_TEXT
 from gateway.unified import model
 from gateway.unified.model import AgentInput, Base64, ConverseBlock, Json, Media, Text, ToolResult, ToolUse
 from gateway.unified.roles import RoleMeaning, meaning_of
@@ -137,93 +135,6 @@ def _with_content(block: Block) -> Block:
     if isinstance(result, dict) and not result.get("content"):
         return {**block, "toolResult": {**result, "content": [{"text": NO_OUTPUT}]}}
     return block
-
-
-def as_cluster_input(message: Message) -> list[Written]:
-    """Return a message, in the form of `convert`, for an `input` that the cluster reads itself (`conversational_v2`).
-
-    Each tool result is a message of its own, of role tool, with its texts as one; it begins with a mark if the tool
-    failed. See `find_left_out` for what it does not hold.
-    """
-    written: list[Written] = []
-    content: list[Block] = []
-    calls: list[Block] = []
-    for block in message.content:
-        match block:
-            case {"toolUse": use}:
-                arguments = json.dumps(use["input"], ensure_ascii=False, separators=(",", ":"))
-                function = {"name": use["name"], "arguments": arguments}
-                calls.append({"id": use["toolUseId"], "type": "function", "function": function})
-            case {"toolResult": result}:
-                items = result.get("content") or [{"text": NO_OUTPUT}]
-                marked = ({"text": TOOL_ERROR_TEXT}, *items) if result.get("status") == "error" else items
-                parts = [part for item in marked if (part := _typed(item)) is not None]
-                written.append({"role": "tool", "toolCallId": result["toolUseId"], "content": _in_one_text(parts)})
-            case _:
-                if (typed := _typed(block)) is not None:
-                    content.append(typed)
-    if content or calls:
-        written.append({"role": message.role, "content": content, **({"toolCalls": calls} if calls else {})})
-    return written
-
-
-def _in_one_text(parts: list[Written]) -> list[Written]:
-    """Return a tool's output with all texts as the first part: the cluster sends Bedrock no other."""
-    texts = [part["text"] for part in parts if part["type"] == "text"]
-    others = [part for part in parts if part["type"] != "text"]
-    return [{"type": "text", "text": "\n".join(texts)}, *others] if texts else others
-
-
-def write_for_cluster(message: model.Message, new_id: str) -> tuple[list[Written], list[tuple[str, str]]]:
-    """Return a client's message as `as_cluster_input` writes it, but in its own role, and what `find_left_out` finds.
-
-    new_id: starts the ids of tool calls that have none.
-    """
-    blocks = tuple(_block(block, f"{new_id}-{at}") for at, block in enumerate(message.content))
-    stored = Message("user", blocks)
-    own = [item if "toolCallId" in item else {**item, "role": message.role} for item in as_cluster_input(stored)]
-    return own, list(find_left_out(stored))
-
-
-def find_left_out(message: Message) -> Iterator[tuple[str, str]]:
-    """Yield the code and the reason of each kind of content that `as_cluster_input` leaves out or marks."""
-    if any(block["toolResult"].get("status") == "error" for block in message.content if "toolResult" in block):
-        yield "TOOL_ERROR_MARKED", "a text before the output states that the tool failed"
-    blocks = [
-        item
-        for block in message.content
-        for item in (block["toolResult"].get("content") or () if "toolResult" in block else [block])
-        if "toolUse" not in item
-    ]
-    if any(_typed(block) is None for block in blocks):
-        reason = "reasoning and other blocks that only Bedrock Converse has can't be delivered, and are left out"
-        yield "MEMORY_STEPS_LEFT_OUT", reason
-    media = [block[kind] for block in blocks for kind in model.MEDIA_KINDS if kind in block]
-    if any(medium.get("name") for medium in media):
-        yield "DOCUMENT_NAME_DROPPED", "the cluster takes documents without their names"
-    if any("bucketOwner" in medium["source"].get("s3Location", {}) for medium in media):
-        yield "BUCKET_OWNER_DROPPED", "the cluster takes S3 addresses without the bucket's account"
-
-
-def _typed(block: Block) -> Block | None:
-    """Return a block in the spelling of the unified input; None if it has none."""
-    kind, value = next(iter(block.items()))
-    if kind == "text":
-        return {"type": "text", "text": value}
-    if kind == "json":
-        return {"type": "text", "text": json.dumps(value, ensure_ascii=False)}
-    if kind not in model.MEDIA_KINDS:
-        return None
-    match value["source"]:
-        case {"bytes": data}:
-            source = {"type": "base64", "format": value["format"], "data": data}
-        case {"s3Location": {"uri": uri}}:
-            source = {"type": "url", "format": value["format"], "data": uri}
-        case {"url": url}:
-            source = {"type": "url", "format": value["format"], "data": url}
-        case _:
-            return None
-    return {"type": kind, "source": source}
 
 
 # Places

@@ -146,7 +146,7 @@ def _ability(plans: PlanCache, kind: str, policy: Policy) -> Ability:
     sample, agent_input = request(kind, profile.provider)
     try:
         if is_native(profile, agent_input):
-            plan = rewrite_native(profile, sample, agent_input, False, _TURN).plan
+            plan = rewrite_native(profile, sample, agent_input, False, _TURN, Policy()).plan
         else:
             plan = rewrite_input(profile, sample, agent_input, policy, _TURN, plans=plans).plan
     except GatewayError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, assert_never
 from urllib.parse import unquote
 
@@ -19,6 +20,7 @@ from gateway.providers.capabilities import (
     IMAGES,
     NEUTRAL_DOCUMENT_TEXT,
     NEUTRAL_RESULT_TEXT,
+    V2_LABEL,
     Capabilities,
     MediaTable,
     Role,
@@ -84,6 +86,11 @@ BEDROCK = Capabilities(
     document_needs_text=True,  # [I]
     object_results=True,  # [I]
 )
+
+_INLINE: MediaTable = {kind: {"base64": _MEDIA[kind]["base64"]} for kind in ("image", "document", "video")}
+BEDROCK_V2 = replace(BEDROCK, label=V2_LABEL, media=_INLINE, tool_media=_INLINE, native={})
+"""Addresses in S3 arrive as a string in place of an object, and audio and Converse's own blocks not at all
+(docs/internals/facts.md, "conversational_v2")."""
 
 
 class BedrockConnector(ConnectorTemplate):
@@ -190,6 +197,7 @@ class BedrockConverse(ConverseMessages):
         user_turn='{"role":"user","content":[{"text":"TEXT"}]}',
         body_members=frozenset({"system", "messages", "toolConfig"}),
         parameters={"system_prompt": SYSTEM_PROMPT},  # the template of 3.5 and 3.6 has no default
+        v2=BEDROCK_V2,
     )
 
     def __init__(self, capabilities: Capabilities = BEDROCK) -> None:

@@ -25,6 +25,7 @@ NEUTRAL_CALL_TEXT = "(tool call)"
 NEUTRAL_DOCUMENT_TEXT = "(document attached)"
 NEUTRAL_RESULT_TEXT = "(no text output)"
 TOOL_ERROR_TEXT = "(the tool failed)"
+V2_LABEL = "An agent of type conversational_v2"
 EARLIER_TOOL = "Used earlier in this conversation. Not available now."
 """The description of a tool that is declared only because the API requires it."""
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, assert_never
 
 from gateway.providers import recognition, responses
@@ -17,6 +19,7 @@ from gateway.providers.capabilities import (
     NEUTRAL_RESULT_TEXT,
     TEXT_DOCUMENTS,
     TOOL_ERROR_TEXT,
+    V2_LABEL,
     Capabilities,
     MediaTable,
     Role,
@@ -50,6 +53,17 @@ OPENAI = Capabilities(
     hoists_system=False,
     calls_apart=True,  # [M] `tool_calls` is a member of the message, not a part
 )
+
+_V2_MEDIA: MediaTable = {"image": _MEDIA["image"], "document": {"base64": TEXT_DOCUMENTS}}
+OPENAI_V2 = replace(
+    OPENAI,
+    label=V2_LABEL,
+    media=_V2_MEDIA,
+    tool_media=_V2_MEDIA,
+    tool_id_characters="\x00-#%-\U0010ffff",  # no dollar sign: the cluster would expand a placeholder
+    tool_id_length=sys.maxsize,
+)
+"""The cluster sends OpenAI texts and images only (docs/internals/facts.md, "conversational_v2")."""
 
 
 class OpenAIConnector(ConnectorTemplate):
@@ -101,6 +115,7 @@ class OpenAIChat(Provider):
         body_members=frozenset({"model", "messages", "tools"}),
         has_system_slot=False,
         calling_parameters={"tool_choice": "auto", "parallel_tool_calls": "false"},
+        v2=OPENAI_V2,
     )
 
     def __init__(self, capabilities: Capabilities = OPENAI) -> None:

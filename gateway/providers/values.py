@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway.errors import Problem
 from gateway.notices import Notice
+from gateway.providers.capabilities import Capabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class ClusterSupport:
     parameters: model parameters that this template needs, with a value for each.
     has_system_slot: the template has a place for the system prompt.
     calling_parameters: other parameters that function calling sets, with their values.
+    v2: what a `conversational_v2` agent's `input` brings to the LLM; None if the cluster can't read its answers.
     """
 
     llm_interface: str
@@ -123,6 +125,7 @@ class ClusterSupport:
     parameters: Mapping[str, str] = field(default_factory=dict)
     has_system_slot: bool = True
     calling_parameters: Mapping[str, str] = field(default_factory=dict)
+    v2: Capabilities | None = None
 
 
 class Inexpressible(Exception):

@@ -59,7 +59,14 @@ BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gem
 
 
 def _blocks(message: Message, block: Callable[[str, Mapping[str, Any]], Json]) -> list[Json]:
-    return [block(str(item["type"]).lower(), item) for item in message.get("content") or ()]
+    items = message.get("content") or ()
+    for kind in (str(item["type"]).upper() for item in items):
+        if kind not in _KINDS:
+            raise illegal_argument(f"No enum constant org.opensearch.ml.common.input.execute.agent.ContentType.{kind}")
+    return [block(str(item["type"]).lower(), item) for item in items]
+
+
+_KINDS = ("TEXT", "IMAGE", "DOCUMENT", "VIDEO")
 
 
 def _text(item: Mapping[str, Any]) -> str:

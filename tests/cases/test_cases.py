@@ -1,7 +1,8 @@
 """Bug reports as data: each folder of `fixtures` is an agent, its model, a request, and what has to become of it.
 
 `outcome.json`: `version` of the cluster; either `received`, all bodies that the models have to receive, or `refused`,
-the first problem of a 400, with `remedy`, the request as its help says, and what the models receive then.
+the first problem of a 400, with `remedy`, the request as its help says, and what the models receive then. Where the
+help is to use another agent, `agent-of-the-remedy.json` has it.
 
 A case with `turns.json` in place of `request.json` is a conversation. Each turn has `from`, "gateway" or "cluster" for
 a caller who goes around the gateway, a `request`, and the `status` of its answer; `received` is what the models receive
@@ -24,6 +25,7 @@ from gateway.cli import run
 from gateway.simulator.handlers import Request
 from gateway.simulator.rest import Response
 from gateway.simulator.server import Simulator
+from gateway.simulator.settings import UNIFIED_API
 from tests.conftest import StartGateway
 
 ALL = sorted(path for path in (Path(__file__).parent / "fixtures").iterdir() if path.is_dir())
@@ -50,16 +52,16 @@ def test_the_command_decides_as_the_case_says(
 ) -> None:
     outcome = read(case, "outcome")
 
-    def rewrite(body: Any) -> tuple[int, Any]:
+    def rewrite(body: Any, agent: str) -> tuple[int, Any]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(body).encode())))
-        documents = ["--agent", str(case / "agent.json"), "--model", f"M={case / 'model-M.json'}"]
+        documents = ["--agent", str(case / f"{agent}.json"), "--model", f"M={case / 'model-M.json'}"]
         status = run(["rewrite", *documents, "--cluster-version", outcome["version"]])
         return status, json.loads(capsys.readouterr().out)
 
-    status, shown = rewrite(read(case, "request"))
+    status, shown = rewrite(read(case, "request"), "agent")
     if "refused" in outcome:
         assert (status, problem(shown)) == (1, outcome["refused"])
-        status, shown = rewrite(outcome["remedy"])
+        status, shown = rewrite(outcome["remedy"], agent_of_the_remedy(case))
     assert status == 0, shown
 
 
@@ -67,14 +69,15 @@ def test_the_command_decides_as_the_case_says(
 async def test_the_models_receive_what_the_case_says(case: Path, start_gateway: StartGateway) -> None:
     outcome = read(case, "outcome")
     async with Simulator(outcome["version"]) as simulator:
-        agent_id = register(simulator, case)
+        agents = {name: register(simulator, case, name) for name in {"agent", agent_of_the_remedy(case)}}
         gateway = await start_gateway(simulator.url)
-        url = f"http://127.0.0.1:{gateway.data_port}/_plugins/_ml/agents/{agent_id}/_execute"
+        urls = f"http://127.0.0.1:{gateway.data_port}/_plugins/_ml/agents"
         async with aiohttp.ClientSession() as client:
             if "refused" in outcome:
-                async with client.post(url, json=read(case, "request")) as response:
+                async with client.post(f"{urls}/{agents['agent']}/_execute", json=read(case, "request")) as response:
                     assert problem(await response.json()) == outcome["refused"]
                 assert simulator.received == []
+            url = f"{urls}/{agents[agent_of_the_remedy(case)]}/_execute"
             async with client.post(url, json=outcome.get("remedy", read(case, "request"))) as response:
                 assert response.status == 200, await response.text()
         assert simulator.received == outcome["received"]
@@ -115,14 +118,20 @@ async def test_the_models_receive_what_the_case_says_of_a_conversation(case: Pat
         assert simulator.received == outcome["received"]
 
 
-def register(simulator: Simulator, case: Path) -> str:
+def agent_of_the_remedy(case: Path) -> str:
+    return "agent-of-the-remedy" if (case / "agent-of-the-remedy.json").exists() else "agent"
+
+
+def register(simulator: Simulator, case: Path, name: str = "agent") -> str:
     """Register the case's model and agent; return the agent's id."""
+    if simulator.core.unified:
+        simulator.core.settings.change({"persistent": {UNIFIED_API: True}})
     resources = simulator.core.resources
     model = read(case, "model-M")
     (action,) = model["connector"]["actions"]
     action["url"] = action["url"].replace("https://llm.example.org", simulator.llm_url)
     model_id = resources.register_model({**model, "function_name": "remote"}, deploy=True)["model_id"]
-    agent = read(case, "agent")
+    agent = read(case, name)
     for calls in (agent.get("llm", {}), *(tool.get("parameters", {}) for tool in agent["tools"])):
         if calls.get("model_id") == "M":
             calls["model_id"] = model_id

@@ -34,7 +34,7 @@ def refused(profile: AgentProfile, *blocks: Any, **params: str) -> list[tuple[st
     conversation = read_execute(msgspec.json.encode({"input": blocks})).input
     assert conversation is not None
     try:
-        refuse_cluster_limits(profile, conversation, params)
+        refuse_cluster_limits(profile, params)
     except UndeliverableContent as error:
         return [(problem.place, problem.code) for problem in error.problems]
     return []
@@ -90,7 +90,7 @@ def test_a_role_that_is_mapped_from_tool_is_sent_as_tool() -> None:
     conversation = read_execute(body, roles={"tool": "user"}).input
     assert conversation is not None
     with pytest.raises(UndeliverableContent) as refusal:
-        refuse_cluster_limits(replace(V2, provider="bedrock/converse"), conversation, {})
+        refuse_cluster_limits(replace(V2, provider="bedrock/converse"), {})
     assert [(problem.place, problem.code) for problem in refusal.value.problems] == [
         ("input[1]", "TOOL_RESULT_MISSING")
     ]
@@ -152,5 +152,5 @@ def test_the_remedy_of_an_agent_without_tools(changes: dict[str, Any], params: d
     conversation = read_execute(b'{"input":"hello"}').input
     assert conversation is not None
     with pytest.raises(UndeliverableContent) as refusal:
-        refuse_cluster_limits(replace(CONVERSATIONAL, **changes), conversation, params)
+        refuse_cluster_limits(replace(CONVERSATIONAL, **changes), params)
     assert refusal.value.problems[0].help.startswith(help)

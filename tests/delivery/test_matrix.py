@@ -74,6 +74,16 @@ def test_every_row_of_the_floor_is_met_by_an_agent(version: str) -> None:
     assert [pattern for pattern, _ in FLOOR[version] if not any(fnmatchcase(name, pattern) for name in names)] == []
 
 
+@cache
+def native() -> tuple[Cell, ...]:
+    return tuple(matrix.native_cells())
+
+
+def test_nothing_is_lost_or_broken_natively() -> None:
+    assert described(wrong(native())) == []
+    assert described(unnamed(native())) == []
+
+
 def unnamed(cells: Iterable[Cell]) -> list[Cell]:
     refused = [cell for cell in cells if cell.verdict.outcome is Outcome.REFUSED]
     return [cell for cell in refused if not cell.verdict.detail.isupper()]
@@ -88,10 +98,10 @@ def test_every_refusal_names_its_code(version: str) -> None:
 
 @pytest.mark.slow
 def test_the_whole_matrix_and_its_page_in_the_docs() -> None:
-    cells = list(chain.from_iterable(map(matrix.cells, VERSIONS)))
+    cells = [*chain.from_iterable(map(matrix.cells, VERSIONS)), *native()]
     assert described(wrong(cells)) == []
     assert described(unnamed(cells)) == []
-    assert {cell.verdict.strategy for cell in cells} - {""} == {"wrap", "messages", "text", "splice"}
+    assert {cell.verdict.strategy for cell in cells} - {""} == {"wrap", "messages", "text", "splice", "native"}
     assert DOCS.read_text() == matrix.markdown(cells), "run python -m tests.matrix --write docs/internals/matrix.md"
 
 

@@ -12,7 +12,6 @@ from gateway.errors import UndeliverableContent
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.mlcommons.sent_body import sent_body
-from gateway.unified.model import AgentInput, InputType
 from tests.delivery.cases import IMAGE
 from tests.delivery.simulated_cluster import Sent, cluster_of
 
@@ -67,13 +66,12 @@ def test_an_agent_with_a_parameter_stream_is_never_answered(place: str) -> None:
         if place == "agent"
         else replace(profile, llm=Model("m", replace(connector, parameters={**connector.parameters, **own})))
     )
-    agent_input = AgentInput(InputType.TEXT, ())
     with pytest.raises(UndeliverableContent) as refused:
-        refuse_cluster_limits(changed, agent_input, {})
+        refuse_cluster_limits(changed, {})
     (problem,) = refused.value.problems
     assert (problem.place, problem.code) == (f"agents/{profile.id}", "STREAM_UNSUPPORTED")
-    refuse_cluster_limits(changed, agent_input, {}, streaming=True)
-    refuse_cluster_limits(profile, agent_input, {})  # its remedy
+    refuse_cluster_limits(changed, {}, streaming=True)
+    refuse_cluster_limits(profile, {})  # its remedy
 
 
 def test_what_a_stream_of_bedrock_drops_is_refused_and_the_remedy_works() -> None:

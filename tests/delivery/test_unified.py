@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from gateway.delivery.trees import replace_texts
 from gateway.errors import UndeliverableContent
 from gateway.execute.rewrite import Policy, Rewrite, rewrite_input, rewrite_native
 from gateway.mlcommons.generations import Generation
-from gateway.mlcommons.profile import AgentProfile, Connector, Model
+from gateway.mlcommons.profile import AgentProfile, Connector, Model, Tool
 from gateway.mlcommons.rendering import first_call
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers import registry
@@ -49,6 +50,7 @@ def agent(provider: str, generation: Generation, **parameters: str) -> AgentProf
         parameters={"_llm_interface": cluster.llm_interface, **parameters},
         llm=Model("m", Connector("", "http", "https://llm.invalid", TEMPLATES[provider], {"model": "m"})),
         llm_parameters={"system_prompt": "Be brief."},
+        tools=(Tool("ListIndexTool", ""),) if is_v2 else (),
         model_provider=provider,
         provider=provider,
         unified_api=True,
@@ -59,7 +61,7 @@ def rewritten(profile: AgentProfile, input: Any, **parameters: Any) -> Rewrite:
     request = read_execute(json.dumps({"input": input, "parameters": parameters}).encode())
     assert request.input is not None
     if profile.generation is Generation.UNIFIED_V2:
-        return rewrite_native(profile, request, request.input, False, TURN)
+        return rewrite_native(profile, request, request.input, False, TURN, Policy())
     return rewrite_input(profile, request, request.input, Policy(), TURN)
 
 
@@ -162,8 +164,12 @@ def test_a_system_prompt_that_was_registered_or_sent_stays_before_it() -> None:
     assert sent(profile, [SYSTEM, GO])["parameters"]["system_prompt"] == "You keep the library.\n\nSpeak French."
     body = sent(profile, [SYSTEM, GO], system_prompt="Say little.")
     assert body["parameters"]["system_prompt"] == "Say little.\n\nSpeak French."
-    body = sent(profile, [SYSTEM, GO], system_prompt={"brief": True})
-    assert body["parameters"]["system_prompt"] == '{"brief":true}\n\nSpeak French.'
+
+
+def test_an_agent_that_can_not_be_called_is_named() -> None:
+    with pytest.raises(UndeliverableContent) as refusal:  # JSON in the quotes of a text
+        rewritten(agent(BEDROCK, Generation.UNIFIED_V2), [SYSTEM, GO], system_prompt={"brief": True})
+    assert [(problem.place, problem.code) for problem in refusal.value.problems] == [("agents/a", "AGENT_NOT_CALLABLE")]
 
 
 @pytest.mark.parametrize("hostile", ["$ ${parameters.question} $${parameters.x}", '{"a": 1}', "['x']"])
@@ -184,7 +190,6 @@ def test_a_later_system_turn_is_reported() -> None:
     ("provider", "input"),
     [
         (OPENAI, [SYSTEM, GO]),  # which has no other place for it
-        (BEDROCK, [SYSTEM]),
         (BEDROCK, [GO]),
         (BEDROCK, "Go."),
         (BEDROCK, [text("Go."), IMAGE]),
@@ -197,7 +202,7 @@ def test_any_other_input_goes_as_it_came(provider: str, input: Any) -> None:
 @pytest.mark.parametrize("provider", [BEDROCK, OPENAI])
 def test_placeholders_in_the_arguments_of_a_call_arrive_on_this_turn_and_later(provider: str) -> None:
     arguments = {"${parameters.a}": ['say "${parameters.nope}" \\$${parameters.model}', "$", "${_chat_history.x}"]}
-    rewrite = rewritten(agent(provider, Generation.UNIFIED_V2), conversation(json.dumps(arguments)))
+    rewrite = rewritten(agent(provider, Generation.UNIFIED_V2), [GO, *conversation(json.dumps(arguments))])
     assert rewrite.plan.notices == ()
     assert rewrite.body is not None
     core = core_of("3.6.0")
@@ -206,7 +211,7 @@ def test_placeholders_in_the_arguments_of_a_call_arrive_on_this_turn_and_later(p
     assert status == 200
     _, _, later = core.execute(agent_id, {"input": "next", "parameters": {"memory_id": answer["memory_id"]}})
     for body in (*first, *later):
-        message = json.loads(body)["messages"][0]
+        message = json.loads(body)["messages"][1]
         if provider == BEDROCK:
             found = message["content"][1]["toolUse"]["input"]
         else:
@@ -218,6 +223,7 @@ T = {"type": "text", "text": "hi"}
 IMAGE_AS_URL = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
 CALLS = [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": {"a": 1}}}]
 CALLS_AS_TEXT = [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a":1}'}}]
+LISTER = ({"type": "ListIndexTool"},)
 RESULT_MESSAGE = {"role": "tool", "toolCallId": "c1", "content": [{"type": "text", "text": "a dot"}]}
 
 
@@ -226,7 +232,7 @@ RESULT_MESSAGE = {"role": "tool", "toolCallId": "c1", "content": [{"type": "text
     ("given", "expected"),
     [
         ([{"role": "user", "content": "hi"}], [{"role": "user", "content": [T]}]),
-        ([{"role": "reviewer", "content": [{"text": "hi"}]}], [{"role": "reviewer", "content": [T]}]),
+        ([{"role": "reviewer", "content": [{"text": "hi"}]}], [{"role": "user", "content": [text("[reviewer]: hi")]}]),
         ([{"text": "hi"}, IMAGE_AS_URL], [T, IMAGE]),
         ([{"type": "image", "source": {"type": "base64", "format": "PNG", "data": PNG}}], [IMAGE]),
         ([{"image": {"format": "png", "source": {"bytes": PNG}}}], [IMAGE]),
@@ -241,19 +247,12 @@ RESULT_MESSAGE = {"role": "tool", "toolCallId": "c1", "content": [{"type": "text
         ),
         (
             [
+                GO,
                 {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c1", "name": "look", "input": {"a": 1}}}]},
-                {
-                    "role": "user",
-                    "content": [{"text": "hi"}, {"toolResult": {"toolUseId": "c1", "content": [{"text": "a dot"}]}}],
-                },
+                {"role": "user", "content": [{"toolResult": {"toolUseId": "c1", "content": [{"text": "a dot"}]}}]},
             ],
-            [
-                {"role": "assistant", "content": [], "toolCalls": CALLS_AS_TEXT},
-                RESULT_MESSAGE,
-                {"role": "user", "content": [T]},
-            ],
+            [GO, {"role": "assistant", "content": [], "toolCalls": CALLS_AS_TEXT}, RESULT_MESSAGE],
         ),
-        ([{"toolResult": {"toolUseId": "c1", "content": "a dot"}}], [RESULT_MESSAGE]),
     ],
 )
 def test_every_spelling_is_sent_in_the_clusters_own(given: Any, expected: Any, big: bool) -> None:
@@ -266,15 +265,13 @@ def test_every_spelling_is_sent_in_the_clusters_own(given: Any, expected: Any, b
     assert rewritten(profile, expected).body is None
 
 
-def test_a_call_without_an_id_gets_one_and_a_documents_name_is_reported() -> None:
+def test_a_documents_name_is_reported_and_a_text_is_added() -> None:
     document = {"document": {"format": "pdf", "name": "report", "source": {"bytes": "JVBERi0x"}}}
-    call = {"type": "function", "function": {"name": "look", "arguments": ""}}
-    given = [{"role": "assistant", "tool_calls": [call]}, {"role": "user", "content": [document]}]
-    rewrite = rewritten(agent(BEDROCK, Generation.UNIFIED_V2), given)
-    assert [(notice.code, notice.place) for notice in rewrite.plan.notices] == [("DOCUMENT_NAME_DROPPED", "input[1]")]
-    assert rewrite.body is not None
-    (written,) = json.loads(b"".join(rewrite.body))["input"][0]["toolCalls"]
-    assert written == {"id": f"call-{TURN}-0-0", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    rewrite = rewritten(agent(BEDROCK, Generation.UNIFIED_V2), [{"role": "user", "content": [document]}])
+    assert [(notice.code, notice.place) for notice in rewrite.plan.notices] == [
+        ("NEUTRAL_TEXT_ADDED", "input[0].content[0]"),
+        ("DOCUMENT_NAME_DROPPED", "input[0].content[0]"),
+    ]
 
 
 @pytest.mark.parametrize("id", ["call ${parameters.model}", "$${parameters.nope}", "${parameters.x"])
@@ -284,7 +281,6 @@ def test_an_id_with_a_placeholder_is_the_same_in_call_and_result(provider: str, 
     rewrite = rewritten(agent(provider, Generation.UNIFIED_V2), [GO, call, result])
     assert [(notice.code, notice.place) for notice in rewrite.plan.notices] == [
         ("TOOL_ID_CLEANED", "input[1].toolCalls[0]"),
-        ("TOOL_ID_CLEANED", "input[2]"),
     ]
     sent_to_llm = received_strictly(provider, rewrite, [GO, call, result])
     if provider == BEDROCK:
@@ -292,11 +288,6 @@ def test_an_id_with_a_placeholder_is_the_same_in_call_and_result(provider: str, 
         assert ids[0]["toolUseId"] == ids[1]["toolUseId"]
     else:
         assert sent_to_llm[1]["tool_calls"][0]["id"] == sent_to_llm[2]["tool_call_id"]
-    again = rewritten(agent(provider, Generation.UNIFIED_V2), [result])
-    assert again.body is not None
-    assert rewrite.body is not None
-    (later,) = json.loads(b"".join(again.body))["input"]
-    assert later["toolCallId"] == json.loads(b"".join(rewrite.body))["input"][2]["toolCallId"]
 
 
 @pytest.mark.parametrize("content", [{"content": []}, {"content": None}, {}])
@@ -316,10 +307,10 @@ def test_a_turn_of_calls_alone_is_what_the_api_takes(provider: str, content: dic
         assert notices == [("NEUTRAL_TEXT_ADDED", "input[1]")]
 
 
-def received_strictly(provider: str, rewrite: Rewrite, given: list[Any]) -> list[Any]:
+def received_strictly(provider: str, rewrite: Rewrite, given: list[Any], tools: Any = LISTER) -> list[Any]:
     """The messages that a V2 agent's LLM received, which checks them as its provider does. given: the client's."""
     core = core_of("3.6.0", LlmEndpoints(strict=True))
-    agent_id = register(core, provider.partition("/")[0], tools=[{"type": "ListIndexTool"}])
+    agent_id = register(core, provider.partition("/")[0], tools=tools)
     body = {"input": given} if rewrite.body is None else json.loads(b"".join(rewrite.body))
     status, answer, received = core.execute(agent_id, body)
     assert status == 200, answer
@@ -342,3 +333,47 @@ def test_the_texts_of_a_tools_output_are_sent_as_one() -> None:
         rewrite = rewritten(agent(BEDROCK, Generation.UNIFIED_V2), given)
         *_, last = received_strictly(BEDROCK, rewrite, given)
         assert last["content"] == [{"toolResult": {"toolUseId": "c1", "content": [{"text": expected}]}}]
+
+
+def codes(rewrite: Rewrite) -> list[str]:
+    return [notice.code for notice in rewrite.plan.notices]
+
+
+@pytest.mark.parametrize("provider", [BEDROCK, OPENAI])
+def test_without_tools_bedrock_gets_tool_calls_as_text_and_openai_as_calls(provider: str) -> None:
+    """Bedrock refuses calls without a `toolConfig`."""
+    given = [GO, *conversation("{}")]
+    rewrite = rewritten(replace(agent(provider, Generation.UNIFIED_V2), tools=()), given)
+    _, turn, last = received_strictly(provider, rewrite, given, tools=[])
+    if provider == BEDROCK:
+        assert codes(rewrite) == ["TOOLS_AS_TEXT"]
+        assert [list(part) for part in (*turn["content"], *last["content"])] == [["text"]] * 3
+    else:
+        assert codes(rewrite) == []
+        assert turn["tool_calls"][0]["id"] == last["tool_call_id"]
+
+
+@pytest.mark.parametrize("provider", [BEDROCK, OPENAI])
+def test_what_the_cluster_sends_in_turns_of_their_own_is_text_on_bedrock(provider: str) -> None:
+    """Bedrock refuses two turns of the user in a row."""
+    call, result = conversation("{}")
+    two_calls = {**call, "toolCalls": [*call["toolCalls"], {**call["toolCalls"][0], "id": "c2"}]}
+    for given in ([GO, call, result, GO], [GO, two_calls, result, {**result, "toolCallId": "c2"}]):
+        rewrite = rewritten(agent(provider, Generation.UNIFIED_V2), given)
+        received_strictly(provider, rewrite, given)
+        assert codes(rewrite) == (["TOOLS_AS_TEXT"] if provider == BEDROCK else [])
+
+
+def test_an_image_in_a_tools_result_arrives_alone_or_is_refused() -> None:
+    call, result = conversation("{}")
+    alone = [GO, call, {**result, "content": [IMAGE]}]
+    *_, last = received_strictly(BEDROCK, rewritten(agent(BEDROCK, Generation.UNIFIED_V2), alone), alone)
+    [part] = last["content"]
+    assert part["toolResult"]["content"] == [{"image": {"format": "png", "source": {"bytes": PNG}}}]
+    beside = [GO, call, {**result, "content": [T, IMAGE]}]
+    with pytest.raises(UndeliverableContent) as refusal:
+        rewritten(agent(BEDROCK, Generation.UNIFIED_V2), beside)
+    [problem] = refusal.value.problems
+    assert (problem.place, problem.code) == ("input[2].content[1]", "TOOL_RESULT_CONTENT_UNSUPPORTED")
+    moved = received_strictly(OPENAI, rewritten(agent(OPENAI, Generation.UNIFIED_V2), beside), beside)
+    assert [message["role"] for message in moved] == ["user", "assistant", "tool", "user"]

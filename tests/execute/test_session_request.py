@@ -133,18 +133,6 @@ def test_a_client_that_repeats_what_is_not_sent_adds_only_what_is_new() -> None:
         assert len(json.loads(request.body)["input"]) == sent
 
 
-def test_what_a_cluster_that_reads_the_input_does_not_know_is_left_out_and_reported() -> None:
-    reasoning = {"reasoningContent": {"reasoningText": {"text": "Hm."}}}
-    sent = composed({"input": "And?"}, earlier(user("Hi"), assistant(reasoning, "Hello.")), profile=V2)
-    assert [(notice.code, notice.place) for notice in sent.notices] == [("MEMORY_STEPS_LEFT_OUT", "memory[8]")]
-    assert "reasoning" not in sent.body.decode()
-    assert composed({"input": "And?"}, profile=V2).notices == ()
-    source = {"s3Location": {"uri": "s3://b/k", "bucketOwner": "123456789012"}}
-    document = {"document": {"format": "pdf", "name": "plan", "source": source}}
-    sent = composed({"input": "And?"}, earlier(user("Hi", document)), profile=V2)
-    assert [notice.code for notice in sent.notices] == ["DOCUMENT_NAME_DROPPED", "BUCKET_OWNER_DROPPED"]
-
-
 @pytest.mark.parametrize("profile", [PROFILE, V2], ids=["rewritten", "native"])
 @pytest.mark.parametrize(
     "block",
@@ -164,14 +152,6 @@ def test_members_without_a_value_are_no_content(profile: AgentProfile) -> None:
     sent = composed({"input": "And?"}, earlier(user("Hi"), assistant(call), user(result), assistant("Sun.")), profile)
     assert sent.notices == ()
     assert sent.body.count(b"c1") == 2
-
-
-def test_a_cluster_that_reads_the_input_gets_a_text_that_marks_a_failed_tool() -> None:
-    before = earlier(user("Hi"), assistant(tool_use("c1")), user(tool_result("c1", text("boom"), status="error")))
-    sent = composed({"input": "And?"}, before, V2)
-    assert [(notice.code, notice.place) for notice in sent.notices] == [("TOOL_ERROR_MARKED", "memory[9]")]
-    (written,) = [message for message in json.loads(sent.body)["input"] if message["role"] == "tool"]
-    assert [part["text"] for part in written["content"]] == ["(the tool failed)\nboom"]
 
 
 @pytest.mark.parametrize("block", [image(), {"cachePoint": {"type": "default"}}], ids=["image", "cache point"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.memory.conversion import as_cluster_input, as_input, convert
+from gateway.memory.conversion import as_input, convert
 from gateway.memory.model import Message, Metadata
 from gateway.unified.model import AgentInput
 from gateway.unified.request import read_execute
@@ -86,23 +86,3 @@ def test_calls_without_an_id_get_one() -> None:
     ids = [block["toolUse"]["toolUseId"] for block in message.content]
     assert all(ids)
     assert ids[0] != ids[1]
-
-
-def test_the_spelling_of_the_cluster() -> None:
-    call = {"toolUse": {"toolUseId": "c", "name": "f", "input": {"a": "ä"}}}
-    result = {"toolResult": {"toolUseId": "c", "status": "success", "content": [{"json": {"n": 1}}]}}
-    image = {"image": {"format": "png", "source": {"bytes": "QUJD"}}}
-    assert as_cluster_input(Message("assistant", ({"text": "See."}, call))) == [
-        {
-            "role": "assistant",
-            "content": [{"type": "text", "text": "See."}],
-            "toolCalls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a":"ä"}'}}],
-        }
-    ]
-    assert as_cluster_input(Message("user", (result, image))) == [
-        {"role": "tool", "toolCallId": "c", "content": [{"type": "text", "text": '{"n": 1}'}]},
-        {
-            "role": "user",
-            "content": [{"type": "image", "source": {"type": "base64", "format": "png", "data": "QUJD"}}],
-        },
-    ]

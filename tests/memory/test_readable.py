@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.memory.conversion import as_cluster_input, as_input
+from gateway.memory.conversion import as_input
 from gateway.memory.model import Block
 from gateway.memory.readable import make_readable
 from gateway.unified.budget import Budget
@@ -47,9 +47,8 @@ def test_what_a_request_can_not_hold_is_replaced(block: Block, expected: Block) 
     message = make_readable(assistant(block))
     assert message == assistant(expected)
     following = [RESULT] if "toolUse" in block else []
-    for form in (as_input, as_cluster_input):
-        written = [item for one in (ASKED, message, *following) for item in form(one)]
-        read_execute(msgspec.json.encode({"input": written}), WIDENED)
+    written = [item for one in (ASKED, message, *following) for item in as_input(one)]
+    read_execute(msgspec.json.encode({"input": written}), WIDENED)
 
 
 def test_tools_may_answer_with_null() -> None:

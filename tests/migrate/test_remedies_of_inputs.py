@@ -269,7 +269,7 @@ def test_what_a_v2_agent_can_not_send_to_openai_is_sent_by_a_conversational_one(
     deployment = Deployment(version)
     body = {"input": [text("Sum up."), media("document", "pdf", "JVBERi0xLjQKJSVFT0YK", name="Report")]}
     code, help = problem_of(deployment, "v2-openai", body)
-    assert (code, "use an agent of type conversational" in help) == ("MEDIA_KIND_UNSUPPORTED", True)
+    assert (code, "use an agent of type conversational" in help) == ("MEDIA_FORMAT_UNSUPPORTED", True)
     assert arrives(deployment, "fc-openai_tutorial", body, "JVBERi0xLjQKJSVFT0YK")
     deployment.close()
 

@@ -41,18 +41,13 @@ from gateway.simulator.core import Executed
 from gateway.simulator.handlers import Request
 from gateway.simulator.llm import LlmEndpoints, answer_any
 from gateway.simulator.rest import respond
-from gateway.simulator.unified_fixtures import MODELS
 from gateway.unified.request import read_execute
 from tests.delivery.simulated_cluster import LLM_URL, Sent, SimulatedCluster
+from tests.delivery.v2_agents import register_v2
 
 T = TypeVar("T")
 TAG = "0123456789abcdef" * 2
 CREDENTIAL = {"key": "not-a-secret"}
-_PATHS = {
-    "bedrock": "/bedrock/model/claude-3-7/converse",
-    "openai": "/openai/v1/chat/completions",
-    "gemini": "/gemini/v1beta/models/gemini-2.5-pro:generateContent",
-}
 
 
 class MemoryJournal(Journal):
@@ -105,7 +100,7 @@ class Deployment:
         media = Inliner(rewriter.options, None, log)
         self.handler = Handler(settings, self.resolver, MemoryReader(self), media, rewriter, self.recorder)
         if self.core.unified:
-            self._register_v2()
+            self.cluster.agents |= register_v2(self.core)
 
     def close(self) -> None:
         self._loop.run_until_complete(self.resolver.close())
@@ -217,15 +212,3 @@ class Deployment:
 
     def release(self, name: str) -> None:
         self.holds.release(name)
-
-    def _register_v2(self) -> None:
-        """Register V2 agents, and point their models at the simulated LLM."""
-        memory = {"type": "agentic_memory", "memory_container_id": "container"}
-        for provider, model in MODELS.items():
-            body = {"name": f"v2-{provider}", "type": "conversational_v2", "model": model, "memory": memory}
-            agent_id = self.core.register_agent(body)["agent_id"]
-            model_id = self.core.resources.agent(agent_id)["llm"]["model_id"]
-            action = self.core.resources.model(model_id)["connector"]["actions"][0]
-            changed = {"connector": {"actions": [{**action, "url": LLM_URL + _PATHS[provider]}]}}
-            self.core.resources.update_model(model_id, changed)
-            self.cluster.agents[f"v2-{provider}"] = agent_id

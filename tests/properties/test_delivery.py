@@ -13,7 +13,9 @@ from gateway.execute.rewrite import Policy
 from gateway.unified.model import AgentInput, InputType, Media, ToolResult
 from tests.conftest import examples
 from tests.delivery.simulated_cluster import cluster_of
-from tests.matrix import VERSIONS
+from tests.delivery.v2_agents import v2_cluster_of
+from tests.matrix import V2_VERSION, VERSIONS
+from tests.native_oracle import judge_native
 from tests.oracle import Oracle, Outcome
 from tests.strategies import conversations, hostile_text, spelled, spoken_text
 
@@ -78,6 +80,37 @@ def arrives_or_is_refused(
 @given(st.sampled_from(AGENTS), requests(), st.booleans())
 def test_a_conversation_arrives_whole_or_is_refused_with_its_place(agent: Any, request: Any, describe: bool) -> None:
     arrives_or_is_refused(agent, request, describe)
+
+
+def arrives_natively_or_is_refused(agent: str, request: tuple[dict[str, Any], Any], describe: bool) -> None:
+    body, _ = request
+    body = {**body, "parameters": {**body.get("parameters", {})}}
+    body["parameters"].pop("prompt", None)  # which these agents don't have
+    cluster = v2_cluster_of(V2_VERSION)
+    sent = cluster.send(agent, body, policy=Policy(describe=describe))
+    verdict = judge_native(cluster, agent, sent, body["parameters"])
+    cluster.forget()
+    event(f"natively {verdict.outcome.value}")
+    assert verdict.outcome in (Outcome.ARRIVED, Outcome.REFUSED), (verdict, sent.rewritten)
+    if sent.error is not None:
+        assert sent.error.status == 400
+        assert all(problem.place and problem.reason and problem.code for problem in sent.error.problems)
+
+
+NATIVE_AGENTS = sorted(v2_cluster_of(V2_VERSION).agents)
+
+
+@examples(150, suppress_health_check=SUPPRESSED)
+@given(st.sampled_from(NATIVE_AGENTS), requests(), st.booleans())
+def test_a_conversation_arrives_natively_or_is_refused(agent: str, request: Any, describe: bool) -> None:
+    arrives_natively_or_is_refused(agent, request, describe)
+
+
+@pytest.mark.slow(60)
+@examples(5000, suppress_health_check=SUPPRESSED)
+@given(st.sampled_from(NATIVE_AGENTS), requests(), st.booleans())
+def test_many_conversations_arrive_natively_or_are_refused(agent: str, request: Any, describe: bool) -> None:
+    arrives_natively_or_is_refused(agent, request, describe)
 
 
 @pytest.mark.slow(60)

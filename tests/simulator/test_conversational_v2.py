@@ -80,6 +80,12 @@ def test_media(provider: str, kind: str) -> None:
     assert content_sent(provider, KINDS[kind]) == BLOCKS[provider, kind]
 
 
+def test_audio_has_no_constant() -> None:
+    status, details = content_sent("bedrock", {"type": "audio", "source": source("base64", "mp3", "SUQz")})
+    assert (status, details.startswith("No enum constant ")) == (400, True)
+    assert details.endswith(".ContentType.AUDIO")
+
+
 def test_a_placeholder_in_a_text_is_filled_in() -> None:
     text = {"type": "text", "text": "x ${parameters.model} y"}
     assert content_sent("bedrock", text) == {"text": "x m y"}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.agents.base import AgentBehaviour
 from gateway.mlcommons.agents.conversational import Conversational
+from gateway.mlcommons.agents.conversational_v2 import ConversationalV2
 from gateway.mlcommons.agents.flow import ConversationalFlow, Flow
 from gateway.mlcommons.agents.planner import Planner
 from gateway.mlcommons.profile import AgentProfile
@@ -18,7 +19,7 @@ BEHAVIOURS: Mapping[AgentType, AgentBehaviour] = {
     AgentType.CONVERSATIONAL_FLOW: ConversationalFlow(),
     AgentType.CONVERSATIONAL: _CONVERSATIONAL,
     AgentType.PLANNER: Planner(),
-    AgentType.CONVERSATIONAL_V2: _CONVERSATIONAL,
+    AgentType.CONVERSATIONAL_V2: ConversationalV2(),
     AgentType.AG_UI: _CONVERSATIONAL,
 }
 

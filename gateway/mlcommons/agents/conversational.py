@@ -59,7 +59,7 @@ class Conversational(AgentBehaviour):
         values = overlay(_own_parameters(profile), params)
         calls_functions = self.calls_functions(profile, params)
         if calls_functions:
-            values = _with_tools(profile, values)
+            values = with_tools(profile, values)
         if env.history is not None:
             values |= _replayed(profile, env.history, calls_functions)
         values = overlay(profile.llm_parameters, values)
@@ -76,7 +76,7 @@ def _own_parameters(profile: AgentProfile) -> dict[str, str]:
     return dict(profile.parameters) if ABILITIES[profile.generation].raw_parameters else {}
 
 
-def _with_tools(profile: AgentProfile, values: Mapping[str, str]) -> dict[str, str]:
+def with_tools(profile: AgentProfile, values: Mapping[str, str]) -> dict[str, str]:
     """Add what function calling sets: the raw parameters and the tools in the provider's form."""
     interface = values.get("_llm_interface", profile.llm_interface).strip().lower()
     merged = {"no_escape_params": _OTHER_RAW.get(interface, DEFAULT_RAW), **values}
