@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +19,7 @@ from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.execute.body import payloads_of
 from gateway.execute.rewrite import Policy, Rewrite, is_native, rewrite_input, rewrite_native, rewrite_unproved
 from gateway.execute.rewriter import new_turn_id
+from gateway.mlcommons.generations import version_notice
 from gateway.mlcommons.profile import AgentProfile
 from gateway.providers import registry
 from gateway.unified.model import AgentInput
@@ -89,7 +90,10 @@ def _result(body: bytes, provider: str, documents: _Documents | None, stream: bo
     if documents is None:
         sent = rewrite_unproved(registry.provider(provider), request, request.input, Policy(), new_turn_id(), stream)
     else:
-        sent = _for_agent(_profile(documents), request, request.input, stream)
+        profile = _profile(documents)
+        sent, unknown = _for_agent(profile, request, request.input, stream), version_notice(profile.version)
+        if unknown:
+            sent = replace(sent, plan=replace(sent.plan, notices=(unknown, *sent.plan.notices)))
     return _shown(sent, request.input, body)
 
 

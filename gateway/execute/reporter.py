@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan
 from gateway.errors import GatewayError
+from gateway.mlcommons.generations import version_notice
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
 from gateway.observe.logs import Logger, step
@@ -22,6 +23,7 @@ class Reporter:
         self._logs_steps = settings.logs.level == "debug"
         self._log = log
         self._metrics = metrics
+        self._unknown_version: tuple[int, ...] = ()
 
     def both_sent(self, agent_id: str) -> None:
         """Log that the client sent both forms of the question."""
@@ -32,7 +34,12 @@ class Reporter:
         step(self._log, "decoded", input=agent_input.type.value, messages=len(agent_input.messages))
 
     def resolved(self, profile: AgentProfile) -> None:
-        """Log at debug level what was read of the agent."""
+        """Log at debug level what was read of the agent. A cluster's version that is not known is reported once."""
+        unknown = version_notice(profile.version)
+        if unknown and profile.version != self._unknown_version:
+            self._unknown_version = profile.version
+            self.noticed(unknown)
+            self._log.warning("cluster's version not known", codes=[unknown.code], reason=unknown.reason)
         step(
             self._log,
             "profile",

@@ -1,7 +1,8 @@
 """The generations of ML Commons clusters and agents, as a table.
 
-Recorded on 2.19.0, 3.4.0, 3.5.0, 3.6.0 and 3.8.0 (docs/internals/facts.md). A generation decides only what can't be
-read from the template: which request fields an agent understands and how the cluster renders parameters.
+Recorded on 2.19.0, 3.4.0, 3.5.0, 3.6.0 and 3.8.0, and tried on a build of 3.9 (docs/internals/facts.md). A generation
+decides only what can't be read from the template: which request fields an agent understands and how the cluster renders
+parameters.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gateway.mlcommons.agent_types import AgentType
+from gateway.notices import Notice
 
-LAST_READ = (3, 8)
-"""The last release whose sources and recordings show the cluster's limits. A later one may have fixed them."""
+NEWEST_KNOWN = (3, 9)
+"""The newest release that was tried. A later one is taken to behave as this one does, and that is reported."""
+
+VERSION_NOT_KNOWN = "VERSION_NOT_KNOWN"
+"""The code that reports it."""
 
 
 class Generation(Enum):
@@ -53,6 +58,15 @@ ABILITIES: dict[Generation, Abilities] = {
     Generation.UNIFIED_V1: Abilities(frozenset({"text"}), raw_parameters=True, question=True),
     Generation.UNIFIED_V2: Abilities(_ALL, raw_parameters=True, question=False),
 }
+
+
+def version_notice(version: tuple[int, ...]) -> Notice | None:
+    """Return the notice of a version that is newer than any known one, else None."""
+    if version[:2] <= NEWEST_KNOWN:
+        return None
+    found, newest = (".".join(map(str, numbers)) for numbers in (version, NEWEST_KNOWN))
+    reason = f"this gateway does not know OpenSearch {found} and treats it as {newest}, the newest that it knows"
+    return Notice(VERSION_NOT_KNOWN, reason, "cluster")
 
 
 def generation_of(version: tuple[int, ...], agent_type: str, has_model_block: bool) -> Generation:

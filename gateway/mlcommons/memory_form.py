@@ -23,6 +23,8 @@ _MARK = "\u2060"
 _OWN = re.compile(f"((?:{_MARK}[{_MARK}{_OPEN}{_CLOSE}])+)")
 _FORM = re.compile(r"\${1,3}\{parameters\.gw_[0-9A-Za-z]+:-([^{}]*+)\}")
 _FORM_MARK = "{parameters.gw_"
+MOST_FORMS = 1_000
+"""Most forms in a JSON document that are changed: more would hold up other clients."""
 _ANY = "surrogateescape"
 _FORM_IN_JSON = re.compile(rb"\${1,3}\{parameters\.gw_[0-9A-Za-z]+:-([^{}]*+)\}")
 
@@ -63,8 +65,11 @@ def show_original(text: str) -> str:
 
 
 def show_original_json(document: bytes) -> bytes:
-    """Return a JSON document with `show_original` applied inside its strings; all other bytes are unchanged."""
-    if _FORM_MARK.encode() not in document:
+    """Return a JSON document with `show_original` applied inside its strings; all other bytes are unchanged.
+
+    A document with more than `MOST_FORMS` is returned as it is.
+    """
+    if not 0 < document.count(_FORM_MARK.encode()) <= MOST_FORMS:
         return document
     return _FORM_IN_JSON.sub(_original_json, document)
 

@@ -1,7 +1,7 @@
 """A read of an agent's memory, whose answer is shown as the turns were written.
 
 Where the gateway had to store a question in a form of its own (`gateway.mlcommons.memory_form`), the client sees the
-text. An answer without such a form passes byte for byte, and so does one that is too large to hold.
+text. An answer without such a form passes byte for byte, and so does one that is too large to hold or has very many.
 """
 
 from __future__ import annotations

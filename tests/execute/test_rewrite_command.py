@@ -118,6 +118,12 @@ def test_an_agent_is_proved_as_in_the_gateway(rewrite: Any, tmp_path: Path) -> N
     assert turn["content"][0] == {"text": "${parameters.prompt}"}
 
 
+@pytest.mark.parametrize(("version", "codes"), [("3.9.0", []), ("3.10.0", ["VERSION_NOT_KNOWN"])])
+def test_a_version_that_is_not_known_is_listed(rewrite: Any, tmp_path: Path, version: str, codes: list[str]) -> None:
+    status, shown, _ = rewrite({"input": "hi"}, *_seeded(tmp_path, "a"), "--cluster-version", version)
+    assert (status, [notice["code"] for notice in shown["notices"]]) == (0, codes)
+
+
 def test_what_the_gateway_would_refuse_exits_1_with_the_same_body(rewrite: Any, tmp_path: Path) -> None:
     status, shown, _ = rewrite({"input": TALK[1:]}, *_seeded(tmp_path, "d"))
     assert (status, shown["status"], shown["error"]["type"]) == (1, 400, "UndeliverableContent")

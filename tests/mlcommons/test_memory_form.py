@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.mlcommons.memory_form import (
+    MOST_FORMS,
     as_default,
     memory_form,
     show_original,
@@ -49,6 +51,12 @@ def test_a_form_ends_in_the_string_in_which_it_begins(text: str) -> None:
     document = json.dumps([text, {"b": text}], ensure_ascii=False).encode(errors="surrogatepass")
     shown = json.loads(show_original_json(document).decode(errors="surrogatepass"))
     assert shown == [show_original(text), {"b": show_original(text)}]
+
+
+@pytest.mark.parametrize(("count", "shown"), [(MOST_FORMS, b"x"), (MOST_FORMS + 1, b"${parameters.gw_1:-x}")])
+def test_a_document_with_very_many_forms_is_left_as_it_is(count: int, shown: bytes) -> None:
+    """To change them all at once would hold up other clients."""
+    assert show_original_json(b"${parameters.gw_1:-x}" * count) == shown * count
 
 
 def test_what_an_earlier_version_stored_is_read() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from gateway.mlcommons.agents.base import AgentBehaviour, Requirement
 from gateway.mlcommons.agents.flow import selected_tools
 from gateway.mlcommons.expansion import expand
-from gateway.mlcommons.generations import ABILITIES, LAST_READ, Generation
+from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, overlay
 from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.providers import registry
@@ -39,7 +39,7 @@ class Conversational(AgentBehaviour):
         Without memory, an agent on 2.x answers 500.
         """
         is_legacy = profile.generation in (Generation.TEXT, Generation.FUNCTION_CALLING)
-        if not is_legacy or profile.version[:2] > LAST_READ:
+        if not is_legacy:
             return ()
         needs_tool = not self.calls_functions(profile, params) and not selected_tools(profile, params)
         needs_memory = profile.generation is Generation.TEXT and not profile.memory_type
