@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery import escaping, plan, question_placements, search
+from gateway.delivery import escaping, plan, search, target
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.plan_cache import PlanCache
@@ -99,7 +99,7 @@ def test_literal_text_breaks_the_agents_prompt(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.slow
 def test_text_without_guards_is_expanded_or_breaks_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     unproved(monkeypatch)
-    monkeypatch.setattr(question_placements, "is_plain", lambda text: True)
+    monkeypatch.setattr(target, "is_storable", lambda text: True)
     monkeypatch.setattr(escaping, "_string", lambda text: json.dumps(text, ensure_ascii=False))
     found = outcomes()
     assert {"${parameters.question}", "${parameters.}", "JSON object"} <= found[Outcome.BROKEN]

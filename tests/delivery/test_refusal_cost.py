@@ -21,7 +21,7 @@ from tests.delivery.unseen import UnseenCluster
 from tests.matrix import VERSIONS
 
 MOST_AT_FIRST = 8
-MOST_LATER = 5
+MOST_LATER = 6
 
 
 @pytest.fixture
