@@ -253,18 +253,26 @@ class Sessions:
     async def _load(self, key: SessionKey) -> OpenSession:
         try:
             async with asyncio.timeout(self._seconds):
-                proof = self._begin_proof()  # while the session is read
-                session = await self._store.session(key)
-                if session is None:
-                    raise _not_found(key.id, key.owner)
-                turns, recent, start = await read_window(self._store, key, self.settings.window)
-                await _end(proof)
+                # Both end before the request is answered: a later one must not share a probe of an earlier state.
+                both = self._read(key), _end(self._begin_proof())
+                opened, proved = await asyncio.gather(*both, return_exceptions=True)
+                for failure in (opened, proved):
+                    if isinstance(failure, BaseException):
+                        raise failure
+                assert isinstance(opened, OpenSession)
+                return opened
         except store.SessionNotFound:
             raise _not_found(key.id, key.owner) from None
         except (store.StoreError, TimeoutError) as error:
             unavailable = self._without_memory(key.id, error)
             self.busy.release(key)
             return unavailable
+
+    async def _read(self, key: SessionKey) -> OpenSession:
+        session = await self._store.session(key)
+        if session is None:
+            raise _not_found(key.id, key.owner)
+        turns, recent, start = await read_window(self._store, key, self.settings.window)
         return OpenSession(self, key, key.id, max(turns, session.turns), recent[start:], recent, session.system)
 
     def _begin_proof(self) -> asyncio.Task[None] | None:

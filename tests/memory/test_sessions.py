@@ -34,7 +34,7 @@ LOG = configure("error", "json")
 
 
 class FaultyStore(InMemoryStore):
-    """error: raised by every method. loads: the `before` of every `load`. gate: `append` waits for it.
+    """error: raised by every method. loads: the `before` of every `load`. gate, probe_gate: `append`, `probe` wait.
 
     lost: how many times the connection is lost after `append`. full: no turn can be written. probes: their sizes.
     """
@@ -47,6 +47,7 @@ class FaultyStore(InMemoryStore):
         self.lost = 0
         self.full = False
         self.probes: list[int] = []
+        self.probe_gate: asyncio.Event | None = None
 
     async def start(self) -> None:
         self._fail()
@@ -54,7 +55,10 @@ class FaultyStore(InMemoryStore):
 
     async def probe(self, size: int) -> None:
         self.probes.append(size)
-        if self.full:
+        is_full = self.full
+        if self.probe_gate is not None:
+            await self.probe_gate.wait()
+        if is_full:
             raise StoreUnavailable("the disk is full")
 
     async def session(self, key: SessionKey) -> Session | None:
@@ -309,6 +313,24 @@ async def test_a_refusal_is_shared_for_a_second(monkeypatch: pytest.MonkeyPatch)
             await used.open(OWNER, "")
     assert len(store.probes) == 4
     assert not len(used.busy)
+
+
+async def test_no_probe_outlives_the_request_that_began_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a request to a store that works again would be refused for what an earlier probe found."""
+    monkeypatch.setattr("gateway.memory.sessions._REFUSAL_SECONDS", 0.0)
+    store = FaultyStore()
+    id_ = await begun(sessions(store))
+    used = sessions(store)
+    store.full, store.error, store.probe_gate = True, StoreUnavailable("a disk I/O error"), asyncio.Event()
+    refused = asyncio.create_task(used.open(OWNER, id_))
+    for _ in range(20):
+        await asyncio.sleep(0)  # the session could not be read by now
+    assert not refused.done()
+    store.full, store.error = False, None
+    store.probe_gate.set()
+    with pytest.raises(MemoryUnavailable):
+        await refused
+    (await used.open(OWNER, id_)).release()
 
 
 async def test_a_store_that_may_be_done_without_is_not_probed() -> None:

@@ -163,10 +163,20 @@ class Model:
 
 def _stored(message: Json) -> Json:
     role = message["role"].casefold()
+    if "toolCallId" in message:
+        result = {"toolUseId": message["toolCallId"], "content": message["content"]}
+        return {"role": "user", "content": [{"toolResult": result}]}
+    if "toolCalls" in message:
+        return {"role": role, "content": [*message["content"], *map(_use, message["toolCalls"])]}
     if role in KNOWN_ROLES:
         return {**message, "role": KNOWN_ROLES[role]}
     first, *rest = message["content"] if isinstance(message["content"], list) else [{"text": message["content"]}]
     return {"role": "user", "content": [{"text": f"[{message['role']}]: {first['text']}"}, *rest]}
+
+
+def _use(call: Json) -> Json:
+    function = call["function"]
+    return {"toolUse": {"toolUseId": call["id"], "name": function["name"], "input": json.loads(function["arguments"])}}
 
 
 def _alike(message: Json) -> Json:
