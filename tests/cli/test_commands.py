@@ -199,6 +199,7 @@ def test_check_config_prints_what_counts(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("argv", [["check-config"], ["rewrite", "--provider", "openai/v1/chat/completions"]])
+@pytest.mark.slow
 def test_a_full_disk_ends_with_2_and_the_reason(argv: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(

@@ -53,6 +53,7 @@ def unproved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "prove", accept)
 
 
+@pytest.mark.slow
 def test_text_only_loses_media(monkeypatch: pytest.MonkeyPatch) -> None:
     def texts(conversation: AgentInput) -> AgentInput:
         messages = [

@@ -140,6 +140,7 @@ CODES = sorted({*DELIVERY, "ROLE_MAPPED", "SYSTEM_HOISTED", "NEUTRAL_TEXT_ADDED"
 
 
 @pytest.mark.parametrize("code", mostly_slow(CODES, 5))
+@pytest.mark.slow
 def test_a_notice_of_what_did_not_happen_is_seen(code: str) -> None:
     missed = []
     for oracle, agent, case, sent in arrived():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -239,7 +240,7 @@ async def test_a_document_for_which_the_cluster_refuses_the_request_is_lost_alon
         error = await lost(server, sink)
         assert error.lost == 1
         assert "400" in str(error)
-        sink.close()
+        await asyncio.to_thread(sink.close)  # the server runs in this thread
 
 
 async def test_a_document_that_is_too_large_to_wait_is_lost_alone() -> None:
@@ -250,7 +251,7 @@ async def test_a_document_that_is_too_large_to_wait_is_lost_alone() -> None:
             sink.add([*CLEAN[:9], large, *CLEAN[9:]])
         assert error.value.lost == 1
         await server.wait(lambda: {one.id for one in CLEAN} <= set(server.documents))
-        sink.close()
+        await asyncio.to_thread(sink.close)  # the server runs in this thread
 
 
 # Exchanges

@@ -139,6 +139,7 @@ def encrypted(tmp_path: Path, url: str, seconds: float) -> tuple[str, dict[str, 
     return pki.ca_file, {"upstream": {"url": url}, "listen": listen}
 
 
+@pytest.mark.slow
 async def test_a_client_within_its_tls_handshake_is_still_served(tmp_path: Path) -> None:
     async with RecordingUpstream() as upstream:
         ca_file, settings = encrypted(tmp_path, upstream.url, PATIENCE)
@@ -162,6 +163,7 @@ async def test_a_client_within_its_tls_handshake_is_still_served(tmp_path: Path)
             assert await gateway.ended() == 0
 
 
+@pytest.mark.slow
 async def test_a_tls_handshake_that_does_not_end_is_cut_after_the_grace_period(tmp_path: Path) -> None:
     ca_file, settings = encrypted(tmp_path, "http://127.0.0.1:1", 0.1)
     async with Process(tmp_path, settings) as gateway:
@@ -174,6 +176,7 @@ async def test_a_tls_handshake_that_does_not_end_is_cut_after_the_grace_period(t
 
 
 @pytest.mark.parametrize("http", ["builtin", "aiohttp"])
+@pytest.mark.slow
 async def test_a_client_that_does_not_begin_its_tls_handshake_holds_up_nothing(tmp_path: Path, http: str) -> None:
     _, settings = encrypted(tmp_path, "http://127.0.0.1:1", 600)
     settings["listen"]["http"] = http
@@ -198,6 +201,7 @@ DRAIN, SHUTDOWN = {"drain_seconds": 60}, {"shutdown_seconds": 60}
         pytest.param(2, SHUTDOWN, id="2-shutdown", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 async def test_a_second_signal_cuts_it_short(tmp_path: Path, workers: int, settings: dict[str, float]) -> None:
     async def silent(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await read_message(reader)

@@ -189,6 +189,7 @@ async def test_requests_in_flight_end_under_the_settings_they_began_under(tmp_pa
         writer.close()
 
 
+@pytest.mark.slow
 async def test_reloads_under_load_lose_nothing(tmp_path: Path) -> None:
     async with RecordingUpstream(script=echo) as cluster, Process(tmp_path, upstream(cluster.url)) as gateway:
         port, _ = await gateway.ports()

@@ -48,6 +48,7 @@ async def page(port: int, path: str, method: str = "GET", body: str = "") -> str
     return (await send_request(port, f"{head}{body}".encode())).body.decode()
 
 
+@pytest.mark.slow
 async def test_connections_are_spread_metrics_name_the_worker_and_all_reload_or_none(tmp_path: Path) -> None:
     async with two_workers(tmp_path) as (gateway, port, admin), RecordingUpstream() as other:
         assert await page(admin, "/health/live") == '{"status":"live"}'

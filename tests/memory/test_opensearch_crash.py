@@ -28,6 +28,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[OpenSearchServ
         yield server
 
 
+@pytest.mark.slow
 async def test_killed_writers_leave_whole_turns(server: OpenSearchServer) -> None:
     await kill_writers(server, 8)
 

@@ -52,6 +52,7 @@ def two_messages_with_an_image() -> Turn:
 
 @pytest.mark.parametrize("fault", ["refused", "lost"])
 @pytest.mark.parametrize("turns", [0, 2])
+@pytest.mark.slow
 async def test_append_that_failed_at_any_request_is_invisible_or_whole_and_can_be_sent_again(
     server: OpenSearchServer, store: OpenSearchStore, fault: Fault, turns: int
 ) -> None:
@@ -104,6 +105,7 @@ async def test_writer_that_was_overtaken_at_any_request_loses_and_leaves_nothing
 
 
 @pytest.mark.parametrize("fault", ["refused", "lost"])
+@pytest.mark.slow
 async def test_interrupted_deletion_is_invisible_and_can_be_finished(
     server: OpenSearchServer, store: OpenSearchStore, fault: Fault
 ) -> None:
@@ -221,6 +223,7 @@ async def test_append_during_a_deletion_leaves_nothing(server: OpenSearchServer,
         assert server.documents() == []
 
 
+@pytest.mark.slow
 async def test_session_that_is_made_again_survives_a_writer_that_finishes_the_deletion(
     server: OpenSearchServer, store: OpenSearchStore
 ) -> None:

@@ -26,6 +26,7 @@ RUN = (
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.slow
 def test_an_interruption_brings_parked_models_back(deployment: Deployment, tmp_path: Path, number: int) -> None:
     connector_id, model = standalone(deployment)
     agent = flow(deployment, model)

@@ -151,6 +151,7 @@ def failed_remedies(version: str, unseen: bool, step: int) -> tuple[list[tuple[o
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("version", mostly_slow(VERSIONS, 3))
+@pytest.mark.slow
 def test_every_remedy_makes_the_input_arrive(version: str, step: int) -> None:
     failed, seen = failed_remedies(version, False, step)
     assert failed == []
@@ -160,6 +161,7 @@ def test_every_remedy_makes_the_input_arrive(version: str, step: int) -> None:
 
 @pytest.mark.parametrize("step", UNSEEN_STEPS)
 @pytest.mark.parametrize("version", mostly_slow(VERSIONS, 3))
+@pytest.mark.slow
 def test_every_remedy_makes_the_input_arrive_at_agents_as_users_have_them(version: str, step: int) -> None:
     failed, seen = failed_remedies(version, True, step)
     assert failed == []

@@ -43,6 +43,7 @@ def test_models_that_are_always_in_use_are_parked(state: str, tmp_path: Path, mo
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("way", mostly_slow(WAYS, 2))
+@pytest.mark.slow
 def test_images_through_a_gateway_arrive_or_are_refused(way: str, state: str, tmp_path: Path) -> None:
     for seed in range(2):
         found = run(way, state, IMAGES_RATE, seed, tmp_path, images=True)

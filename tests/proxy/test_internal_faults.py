@@ -207,6 +207,7 @@ async def test_one_connection_that_fails_does_not_stop_the_backlog() -> None:
 
 
 @pytest.mark.parametrize(("name", "ended"), [("close", 3), ("cut_off", 2)])
+@pytest.mark.slow
 async def test_a_connection_that_fails_while_the_gateway_stops_does_not_keep_others_open(
     name: str, ended: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ def refusal(cause: str, path: str, status: int, times: int) -> Fault:
 
 
 @pytest.mark.parametrize("version", ["3.6.0", pytest.param("2.19.0", marks=pytest.mark.slow)])
+@pytest.mark.slow
 async def test_many_registrations_at_once_make_one_agent_each(version: str) -> None:
     async with deploy(version) as deployment:
         bodies = [deployment.body(name=f"agent {number}") for number in range(MANY)]

@@ -84,6 +84,7 @@ async def test_an_agent_with_a_model_of_its_own(version: str, type_: str, marks:
 @pytest.mark.parametrize("kind", ["conversational", "conversational_v2"])
 @pytest.mark.parametrize("has_model_block", [False, True])
 @pytest.mark.parametrize(("version", "unified"), [(version, False) for version in VERSIONS] + [("3.8.0", True)])
+@pytest.mark.slow
 async def test_a_memory_without_a_container_means_the_same_on_each_version(
     version: str, unified: bool, has_model_block: bool, kind: str
 ) -> None:

@@ -39,6 +39,7 @@ OPERATIONS = pytest.mark.parametrize("id_", WANTED)
 
 
 @OPERATIONS
+@pytest.mark.slow
 def test_never_a_5xx_of_the_gateways_own(deployment: LiveDeployment, id_: str) -> None:
     _fuzz(deployment, id_, 10)
 

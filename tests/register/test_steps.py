@@ -98,6 +98,7 @@ async def test_a_planner_has_an_executor_that_goes_with_it(method: str, path: st
 @pytest.mark.parametrize(
     "path", ["POST /models/[^/]+/_undeploy", "DELETE /models/", "DELETE /model_groups/", "DELETE /connectors/"]
 )
+@pytest.mark.slow
 async def test_undoing_fails_once(version: str, path: str, kind: Kind) -> None:
     async with deploy(version) as deployment:
         body = await prepared(deployment, version)

@@ -211,6 +211,7 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return asyncio.run(_run(tmp_path_factory.mktemp("canary"), request.param))
 
 
+@pytest.mark.slow
 def test_nothing_that_is_written_or_shown_has_a_secret(shown: Shown) -> None:
     assert {where: found for where, text in shown.texts.items() if (found := leaks(text))} == {}
 
@@ -228,6 +229,7 @@ def test_the_secrets_were_there_to_be_shown(shown: Shown) -> None:
     assert sum("[REDACTED" in str(record) for record in shown.records) > len(shown.records) * 0.9
 
 
+@pytest.mark.slow
 def test_no_client_gets_a_secret_of_the_settings_or_of_a_connector(shown: Shown) -> None:
     own = {*ENVIRONMENT.values(), "stored-credential", "stored-header"}
     assert own & set(leaks(b"".join(shown.answers))) == set()
@@ -260,6 +262,7 @@ def test_a_har_file_of_another_program_is_imported_without_its_secrets(tmp_path:
     assert leaks(stored + msgspec.json.encode(record)) == []
 
 
+@pytest.mark.slow
 async def test_no_argument_of_a_process_and_no_live_event_of_a_worker_has_a_secret(tmp_path: Path) -> None:
     """Two workers of a gateway in processes of its own, with secrets in its environment."""
     async with RecordingUpstream() as upstream:

@@ -168,6 +168,7 @@ async def _log_of_all(version: str, payloads: bool, every: int) -> str:
     ("version", "every"),
     [("2.19.0", 5), *(pytest.param(version, 1, marks=pytest.mark.slow) for version in ("2.19.0", "3.4.0"))],
 )
+@pytest.mark.slow
 async def test_no_word_of_a_user_is_logged(version: str, every: int) -> None:
     log = await _log_of_all(version, False, every)
     lines = [json.loads(line) for line in log.splitlines()]

@@ -261,6 +261,7 @@ async def test_a_reload_switches_traces_on_and_off(start_gateway: StartGateway, 
 
 
 @pytest.mark.parametrize("style", ["json", "apache"])
+@pytest.mark.slow
 async def test_no_secret_is_in_spans_logs_or_metrics(
     style: str, start_deployment: StartDeployment, collector: Collector, tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ async def stores(tmp_path: Path, new_agentcore_store: NewAgentCoreStore) -> Asyn
 
 
 @pytest.mark.parametrize(("source", "target"), list(permutations(NAMES, 2)))
+@pytest.mark.slow
 async def test_a_session_is_the_same_after_a_copy(stores: dict[str, Store], source: str, target: str) -> None:
     for number, added in enumerate(TURNS):
         await stores[source].append(key(), added, number)
