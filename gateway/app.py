@@ -10,12 +10,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 
 from aiohttp import web
 
-from gateway.admin.application import build_application
-from gateway.admin.listener import AdminListener
+from gateway.admin.application import AdminListener, build_application
 from gateway.admin.pages import AdminPages
 from gateway.config.problems import ConfigError, ConfigProblem, depends_on
-from gateway.config.reload import check_reload
 from gateway.config.schema import Listen, Secret, Settings
+from gateway.config.source import check_reload
 from gateway.inspector.all_sinks import OpenSinks
 from gateway.inspector.records import make_redactor
 from gateway.inspector.stores.registry import check_sinks

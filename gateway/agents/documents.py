@@ -14,8 +14,7 @@ from gateway.agents.recognition import with_provider
 from gateway.agents.rules import Rule
 from gateway.agents.size import check_size
 from gateway.errors import Problem, UnresolvedAgent
-from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
-from gateway.mlcommons.generations import generation_of
+from gateway.mlcommons.generations import FLOW_TYPES, AgentType, generation_of
 from gateway.mlcommons.marks import has_gateway_memory, has_unified_output
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Parameters, Tool
 from gateway.mlcommons.tool_types import AGENT_TOOL, CONNECTOR_TOOL, MODEL_TOOL, PLANNING_TOOL, type_of

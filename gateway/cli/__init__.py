@@ -14,8 +14,7 @@ from collections.abc import Sequence
 import click
 
 from gateway import __version__
-from gateway.cli.command import expand
-from gateway.cli.exit_codes import EXIT_CODES
+from gateway.cli.command import EXIT_CODES, expand
 
 MODULES = {
     "serve": "gateway.cli.serve",

@@ -20,12 +20,11 @@ from gateway.cli.command import FILE, Command
 from gateway.cli.output import PlainConsole, fail, print_json, to_json
 from gateway.config.load import ConfigError
 from gateway.execute.build import check_rules
-from gateway.migrate.agents_table import show
 from gateway.migrate.assess import Assessment, assess
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
 from gateway.migrate.next_command import next_command
-from gateway.migrate.report import ClusterInfo, as_json, missing
-from gateway.migrate.samples import KINDS
+from gateway.migrate.proof import KINDS
+from gateway.migrate.report import ClusterInfo, as_json, missing, show
 from gateway.migrate.scan import Progress, scan
 from gateway.providers.base import MappingOptions
 

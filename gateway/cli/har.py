@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 
 from gateway.cli.command import FILE, Command, Group
-from gateway.cli.filters import filter_options
 from gateway.cli.memory_store import bar, config_option
 from gateway.cli.output import fail
+from gateway.cli.tail import filter_options
 from gateway.config.inspector import Inspector
 from gateway.config.load import ConfigError, load
 from gateway.inspector.har import write_har

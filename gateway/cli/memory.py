@@ -7,8 +7,7 @@ import click
 from gateway.cli import memory_sessions as sessions
 from gateway.cli.command import Group
 from gateway.cli.memory_copy import copy_
-from gateway.cli.memory_import import import_cluster
-from gateway.cli.memory_import_agentcore import import_agentcore
+from gateway.cli.memory_import import import_agentcore, import_cluster
 
 _EXAMPLES = """\
 mlc-gateway memory list -c config/gateway.yaml --agent my-agent-id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from pathlib import Path
 
 import click
 from rich.table import Table
@@ -11,13 +12,16 @@ from rich.table import Table
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import Command
 from gateway.cli.memory_copy import Summary
-from gateway.cli.memory_store import bar, json_option, opened, run_reporting
+from gateway.cli.memory_store import bar, config_option, json_option, opened, run_reporting
 from gateway.cli.output import PlainConsole, fail
+from gateway.config.problems import ConfigError
 from gateway.config.schema import Settings
 from gateway.memory.copying import append_missing
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
 from gateway.memory.owner import caller_of, new_session_id
 from gateway.memory.store import Store, StoreError
+from gateway.memory.stores.agentcore_foreign import ForeignSessions
+from gateway.memory.stores.registry import check_store
 from gateway.migrate.connection import ClusterError, ClusterOptions, connect
 from gateway.migrate.conversations import Exchange, list_conversations, read_conversation
 
@@ -127,3 +131,49 @@ def _show(new_ids: dict[str, str]) -> None:
     for old, new in new_ids.items():
         table.add_row(old, new)
     PlainConsole().print(table)
+
+
+@click.command(
+    "import-agentcore",
+    cls=Command,
+    group="memory",
+    short_help="Import sessions of other programs from AgentCore Memory.",
+    examples="mlc-gateway memory import-agentcore -c config/gateway.yaml --actor user-1 --agent my-agent-id\n"
+    "mlc-gateway memory import-agentcore --actor user-1 --agent my-agent-id session-7",
+)
+@click.argument("ids", nargs=-1, metavar="[SESSION]...", help="Ids of sessions (default: all of the actor).")
+@click.option("--actor", required=True, metavar="ID", help="Actor in AgentCore whose sessions these are.")
+@click.option("--agent", required=True, metavar="ID", help="Agent whose sessions they become.")
+@click.option("--to-tenant", default="", metavar="TENANT", help="Tenant whose sessions they become.")
+@click.option(
+    "--to-caller",
+    default="",
+    metavar="HASH",
+    help="Caller whose sessions they become, as `memory list` shows it (default: callers without credentials).",
+)
+@json_option
+@config_option
+def import_agentcore(
+    config: Path | None, ids: tuple[str, ...], actor: str, agent: str, to_tenant: str, to_caller: str, as_json: bool
+) -> int:
+    """Import sessions that Camunda's connectors or AWS's plug-in for Strands keep in a memory of AgentCore.
+
+    `memory.agentcore` in the settings names the memory; the sessions are written to the store of the settings. The new
+    id of each is printed. It is safe to run this again: only what is new is imported.
+    """
+
+    async def work(settings: Settings) -> int:
+        problems = check_store(settings.memory, "agentcore")
+        if problems:
+            raise ConfigError(problems)
+        source = ForeignSessions(settings.memory.agentcore)
+        try:
+            async with opened(settings) as store:
+                found = ids or await source.names(actor)
+                owner = Owner(agent, to_tenant, to_caller)
+                summary, new_ids = await import_all(store, owner, found, lambda id: source.turns(actor, id), actor)
+        finally:
+            await source.close()
+        return report(summary, new_ids, as_json)
+
+    return run_reporting("memory import-agentcore", config, work)

@@ -10,7 +10,7 @@ import click
 from gateway.cli.cluster import cluster_options, gateway_option
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail, print_progress
-from gateway.cli.upgrade_run import interrupted_by_signals
+from gateway.cli.upgrade import interrupted_by_signals
 from gateway.config.load import ConfigError
 from gateway.migrate.backup import BackupError, Journal, lock_directory
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect

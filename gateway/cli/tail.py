@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -15,11 +16,37 @@ import click
 from rich.text import Text
 
 from gateway.cli.command import URL, Command
-from gateway.cli.filters import filter_options
 from gateway.cli.output import PlainConsole, fail, printable
 from gateway.inspector.event_stream import Event, read_events
 from gateway.migrate.gateways import ADMIN_TOKEN
 from gateway.observe.connect_errors import describe_connect_error
+
+_OPTIONS = {
+    "path": "Part of the path.",
+    "agent": "Agent's id or name.",
+    "type": "Agent's type.",
+    "provider": "Provider of its LLM.",
+    "strategy": "How the input was delivered.",
+    "status": "Status, a class such as 4xx, or error.",
+    "notice": "Code of a notice or a problem.",
+    "text": "Words in a recorded body.",
+    "client": "Client's address.",
+    "intent": "What it was for, such as execute; runs: all that run an agent.",
+}
+
+
+def filter_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the filters to a command; the function gets those that were given as one argument, `wanted`."""
+
+    @functools.wraps(function)
+    def collected(**values: Any) -> int:
+        given = {name: values.pop(name) for name in _OPTIONS}
+        return function(wanted={name: value for name, value in given.items() if value}, **values)
+
+    for name, text in reversed(_OPTIONS.items()):
+        collected = click.option(f"--{name}", default="", metavar=name.upper(), help=text)(collected)
+    return collected
+
 
 _EXAMPLES = """\
 mlc-gateway tail

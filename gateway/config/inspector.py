@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from gateway.config.opensearch import OpenSearchAccount
-from gateway.config.types import Positive, Seconds
+from gateway.config.types import OpenSearchAccount, Positive, Seconds
 
 Sink = Literal["sqlite", "audit_file", "opensearch"]
 

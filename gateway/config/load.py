@@ -9,20 +9,69 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
 
 from gateway.config.consistency import check
 from gateway.config.describe import allowed, bare
-from gateway.config.environment import FromEnvironment, is_section, read_environment, types_of
 from gateway.config.problems import ConfigError, ConfigProblem, shown
 from gateway.config.schema import Secret, Settings
-from gateway.config.yaml_text import parse_yaml
+
+_MERGE, _TEXT = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:str"
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Loads YAML. A recursive alias is an error, and a duplicate key, except one that a merge key (``<<``) brings in.
+
+    A key is the text that is written, as in JSON and TOML: `off` and `1` are names that someone chose.
+
+    unfinished: the anchors of the values that are being read.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.unfinished: list[str] = []
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        anchor = event.anchor
+        is_alias = isinstance(event, yaml.AliasEvent)
+        if is_alias and anchor in self.unfinished:
+            reason = f"the alias *{anchor} stands for a value that it is part of"
+            raise yaml.composer.ComposerError(None, None, reason, event.start_mark)
+        if is_alias or anchor is None:
+            return super().compose_node(parent, index)
+        self.unfinished.append(anchor)
+        node = super().compose_node(parent, index)
+        self.unfinished.pop()
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: list[tuple[str, Any]] = []
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                key.tag = _TEXT
+            if (key.tag, key.value) in seen:
+                raise yaml.composer.ComposerError(None, None, f"the key {key.value!r} is a duplicate", key.start_mark)
+            seen.append((key.tag, key.value))
+        return node
+
+
+def parse_yaml(text: str) -> Any:
+    """Return the value in `text`.
+
+    Raises:
+        yaml.YAMLError: it is not YAML, a mapping has a key twice, or an alias is part of its own value.
+    """
+    return yaml.load(text, _UniqueKeys)
+
 
 __all__ = ["ConfigError", "ConfigProblem", "load", "merge", "read_file"]
 
@@ -255,3 +304,78 @@ def _holds_secret(kind: Any) -> bool:
 
 def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
+
+
+PREFIX = "GATEWAY__"
+
+
+@dataclass(frozen=True, slots=True)
+class FromEnvironment:
+    """The unparsed value of an environment variable."""
+
+    text: str
+    name: str
+
+
+def read_environment(environ: Mapping[str, str], problems: list[ConfigProblem]) -> Iterator[dict[str, Any]]:
+    """Yield the settings in the environment, one variable at a time, each nested like the file."""
+    names: dict[tuple[str, ...], str] = {}
+    for name, text in sorted(environ.items()):
+        if not name.upper().startswith(PREFIX):
+            continue
+        keys = _read_keys(name)
+        setting = _find_setting(keys)
+        if setting in names:
+            problems.append(ConfigProblem(".".join(keys), f"is also set by {names[setting]}", source=name))
+        elif not setting:
+            problems.append(ConfigProblem(".".join(keys), "names a key below a setting that has no keys", source=name))
+        else:
+            names[setting] = name
+            layer: Any = FromEnvironment(text, name)
+            for key in reversed(keys):
+                layer = {key: layer}
+            yield layer
+
+
+def _read_keys(name: str) -> tuple[str, ...]:
+    """Return the keys in a variable's name: those of mappings as they are written, others in lower case."""
+    kind: Any = Settings
+    keys: list[str] = []
+    for written in name[len(PREFIX) :].split("__"):
+        if get_origin(kind) is dict:
+            keys.append(written)
+            kind = bare(get_args(kind)[1])
+        else:
+            keys.append(written.lower())
+            kind = bare(types_of(kind).get(keys[-1])) if is_section(kind) else None
+    return tuple(keys)
+
+
+def _find_setting(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the path of the setting that the variable sets; of a secret, without ``env`` or ``file``.
+
+    (): it continues below a setting that has no keys. An unknown key is reported later.
+    """
+    kind: Any = Settings
+    for depth, key in enumerate(keys):
+        if is_section(kind):
+            types = types_of(kind)
+            if key not in types:
+                return keys
+            kind = bare(types[key])
+        elif get_origin(kind) is dict:
+            kind = bare(get_args(kind)[1])
+        else:
+            return keys[:depth] if kind is Secret else ()
+    return keys
+
+
+def is_section(kind: Any) -> bool:
+    """Return True if the type is a section of the settings."""
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+@cache
+def types_of(section: type) -> Mapping[str, Any]:
+    """Return the type of each key of a section."""
+    return get_type_hints(section, include_extras=True)

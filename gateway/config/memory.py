@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.config.opensearch import OpenSearchAccount
-from gateway.config.types import Count, Positive, PositiveSeconds, Seconds
+from gateway.config.types import Count, OpenSearchAccount, Positive, PositiveSeconds, Seconds
 
 
 class Window(Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 YEAR = 31_536_000
@@ -45,3 +45,15 @@ class Secret:
 
 
 TlsVersion = Literal["1.2", "1.3"]
+
+
+class OpenSearchAccount(Struct, frozen=True, forbid_unknown_fields=True):
+    """How to connect to the cluster, with an account of the store's own."""
+
+    username: Annotated[str, Meta(description="Name of the account, for basic authentication.")] = ""
+    password: Annotated[Secret, Meta(description="Its password.")] = Secret()
+    sigv4_region: Annotated[
+        str, Meta(description="Region of an Amazon OpenSearch Service domain; requests are signed with SigV4.")
+    ] = ""
+    ca_file: Annotated[str, Meta(description="PEM file of the authorities to trust; empty: the system's.")] = ""
+    seconds: Annotated[PositiveSeconds, Meta(description="For one request.")] = 10.0

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gateway.delivery.escaping import as_templates, dump
-from gateway.delivery.own_parts import fillable_parts
 from gateway.delivery.positions import QuestionPosition, SystemSlot
-from gateway.delivery.prompt_parameter import PromptParameter, find_prompt
 from gateway.delivery.slots import MOST_PROBED, PROBE, QUESTION, Slot, SlotKind, find_slots
+from gateway.delivery.target import text_of
 from gateway.delivery.trees import Path, locate, value_at
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents import behaviour_of
@@ -24,8 +25,7 @@ from gateway.mlcommons.expansion import RenderFailure, expand
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.mlcommons.rendering import call_values, first_call, is_strict_json
-from gateway.mlcommons.runtime_values import RuntimeValues
-from gateway.mlcommons.template import PREFIX, SUFFIX, placeholder_names
+from gateway.mlcommons.template import PREFIX, SUFFIX, RuntimeValues, placeholder_names
 from gateway.providers.base import Provider
 from gateway.recent import Recent, computed_once
 
@@ -339,3 +339,64 @@ def _filler(model: Model, name: str) -> str:
     """Return a string for a parameter that only the model's interface needs, or the question if the template has it."""
     texts = (model.connector.request_body, *model.connector.parameters.values())
     return _QUESTION if any(f"{PREFIX}{name}" in text for text in texts) else "."
+
+
+_QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?=\}|:-)")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptParameter:
+    """The parameter that holds the agent's own prompt: `before` + the question + `after`, as templates."""
+
+    name: str
+    before: str
+    after: str
+
+
+def find_prompt(parameters: Mapping[str, str], names: Collection[str]) -> PromptParameter | None:
+    """Return the only one of `names` whose value contains the question, once; None if there is none, or several."""
+    found = []
+    for name in names:
+        parts = _split_at_question(parameters.get(name, ""))
+        if len(parts) > 2:
+            return None
+        if len(parts) == 2:
+            found.append(PromptParameter(name, *parts))
+    return found[0] if len(found) == 1 else None
+
+
+def _split_at_question(text: str) -> list[str]:
+    """Split a template at the placeholders of the question, in time proportional to its length."""
+    parts, rest = [], 0
+    while place := _QUESTION_PLACE.search(text, rest):
+        end = text.find(SUFFIX, place.end())
+        if end < 0:
+            break
+        parts.append(text[rest : place.start()])
+        rest = end + len(SUFFIX)
+    return [*parts, text[rest:]]
+
+
+def fillable_parts(provider: Provider, value: Any, filled: Collection[str]) -> Any:
+    """Return turns or parts without those parts that have an unfilled placeholder. Texts are never left out.
+
+    filled: the names of the parameters that are set.
+    """
+    field = provider.content_field
+    if isinstance(value, list):
+        return [fillable_parts(provider, item, filled) for item in value if _is_fillable(provider, item, filled)]
+    if isinstance(value, dict) and isinstance(value.get(field), list):
+        return {**value, field: fillable_parts(provider, value[field], filled)}
+    return value
+
+
+def _is_fillable(provider: Provider, part: Any, filled: Collection[str]) -> bool:
+    if not isinstance(part, dict) or provider.content_field in part or text_of(provider, part) is not None:
+        return True
+    needed = {name for path in locate(part, PREFIX) for name in required_names(value_at(part, path))}
+    return needed <= {"question", *filled}
+
+
+def required_names(template: str) -> list[str]:
+    """Return the names of the placeholders without a default, in order, each once."""
+    return list(dict.fromkeys(placeholder_names(template, with_default=False)))

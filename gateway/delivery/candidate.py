@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.target import TargetTurns
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import RuntimeValues
 from gateway.notices import Notice
 
 Expected = Callable[[RuntimeValues], Any]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gateway.errors import Problem, UndeliverableContent
-from gateway.mlcommons.agent_types import FLOW_TYPES
 from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.expansion import RenderFailure
-from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.generations import FLOW_TYPES, Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.sent_body import STREAM, has_streams, own_stream, stream_form
 from gateway.providers import registry

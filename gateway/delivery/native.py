@@ -10,25 +10,24 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.delivery.escaping import is_plain, split_placeholders
-from gateway.delivery.native_turns import Written, as_cluster_messages
 from gateway.delivery.question_placements import SKIP, Parameters, skip_if_needed
 from gateway.delivery.search import MEMORY_HOLDS_CODE, map_input
 from gateway.delivery.system_text import fold_system
-from gateway.delivery.tools_text import tools_as_text
+from gateway.delivery.tool_slot import tools_as_text
 from gateway.delivery.trees import locate, replace_texts, with_leaves
 from gateway.errors import Problem, UndeliverableContent
-from gateway.mlcommons import v2_messages
+from gateway.mlcommons.agents import conversational_v2
+from gateway.mlcommons.agents.conversational_v2 import BEDROCK, OPENAI
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.memory_form import is_storable, memory_form
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call
-from gateway.mlcommons.runtime_values import RuntimeValues
-from gateway.mlcommons.template import PREFIX
+from gateway.mlcommons.template import PREFIX, RuntimeValues
 from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
@@ -155,7 +154,7 @@ def _refuse_documents(profile: AgentProfile, agent_input: AgentInput) -> None:
         UndeliverableContent: there is one (COMBINATION_NOT_DELIVERABLE).
     """
     documents = [block for block in agent_input.media if block.kind == "document"]
-    if profile.provider != v2_messages.BEDROCK or len(documents) < 2:
+    if profile.provider != conversational_v2.BEDROCK or len(documents) < 2:
         return
     reason = "the cluster gives every document of these agents one name, and Bedrock refuses two of the same name"
     raise UndeliverableContent.of(
@@ -176,7 +175,7 @@ def _prepared(agent_input: AgentInput, provider: str) -> tuple[AgentInput, tuple
     - On OpenAI, a turn of calls alone gets a text: its content is always a list, and OpenAI refuses an empty one.
     """
     notices: list[Notice] = []
-    change = _for_bedrock if provider == v2_messages.BEDROCK else _for_openai
+    change = _for_bedrock if provider == conversational_v2.BEDROCK else _for_openai
     messages = tuple(change(message, notices) for message in agent_input.messages)
     return replace(agent_input, messages=messages), tuple(notices)
 
@@ -314,7 +313,7 @@ class _Agent:
         return body
 
     def _call(self, parameters: Parameters, messages: list[Written]) -> Any:
-        body = v2_messages.render(self.profile.provider, messages)
+        body = conversational_v2.render(self.profile.provider, messages)
         return first_call(self.profile, {**self.params, **parameters, "body": body}, RuntimeValues())
 
 
@@ -390,3 +389,78 @@ def _escape_call(call: Written) -> Written:
     if is_storable(function["arguments"]):
         return call
     return {**call, "function": {**function, "arguments": function["arguments"].replace("$", "\\u0024")}}
+
+
+Turn = Mapping[str, Any]
+Written = dict[str, Any]
+"""A message of an `input` in the cluster's own spelling."""
+
+
+def as_cluster_messages(provider: str, turns: Iterable[Turn], formats: Mapping[str, str]) -> list[Written]:
+    """Return the messages of an `input` for a provider's turns.
+
+    provider: ``BEDROCK`` or ``OPENAI``. formats: the format of each image by URL, which OpenAI's turns don't have.
+    """
+    if provider == BEDROCK:
+        return [message for turn in turns for message in _of_bedrock(turn)]
+    assert provider == OPENAI
+    return [_of_openai(turn, formats) for turn in turns]
+
+
+def _of_bedrock(turn: Turn) -> Iterator[Written]:
+    """Yield a message for each tool's result, and one for the rest."""
+    content: list[Written] = []
+    calls: list[Written] = []
+    for part in turn["content"]:
+        match part:
+            case {"toolResult": {"toolUseId": id, "content": parts}}:
+                yield {"role": "tool", "toolCallId": id, "content": [_of_bedrock_part(one) for one in parts]}
+            case {"toolUse": {"toolUseId": id, "name": name, "input": value}}:
+                calls.append(_call(id, name, json.dumps(value, ensure_ascii=False, separators=(",", ":"))))
+            case _:
+                content.append(_of_bedrock_part(part))
+    if content or calls:
+        yield _message(turn["role"], content, calls)
+
+
+def _of_bedrock_part(part: Turn) -> Written:
+    ((kind, value),) = part.items()
+    if kind == "text":
+        return _text(value)
+    return {"type": kind, "source": {"type": "base64", "format": value["format"], "data": value["source"]["bytes"]}}
+
+
+def _of_openai(turn: Turn, formats: Mapping[str, str]) -> Written:
+    content = [_of_openai_part(part, formats) for part in turn["content"] or ()]
+    if turn["role"] == "tool":
+        return {"role": "tool", "toolCallId": turn["tool_call_id"], "content": content}
+    calls = [
+        _call(call["id"], call["function"]["name"], call["function"]["arguments"])
+        for call in turn.get("tool_calls", ())
+    ]
+    return _message(turn["role"], content, calls)
+
+
+def _of_openai_part(part: Turn, formats: Mapping[str, str]) -> Written:
+    if part["type"] == "text":
+        return _text(part["text"])
+    url: str = part["image_url"]["url"]
+    start, is_inline, data = url.partition(";base64,")
+    if is_inline and start.startswith("data:image/"):
+        return {
+            "type": "image",
+            "source": {"type": "base64", "format": start.removeprefix("data:image/"), "data": data},
+        }
+    return {"type": "image", "source": {"type": "url", "format": formats[url], "data": url}}
+
+
+def _message(role: str, content: list[Written], calls: list[Written]) -> Written:
+    return {"role": role, "content": content, **({"toolCalls": calls} if calls else {})}
+
+
+def _call(id: str, name: str, arguments: str) -> Written:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _text(text: str) -> Written:
+    return {"type": "text", "text": text}

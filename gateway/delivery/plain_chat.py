@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.slots import SlotKind
 from gateway.delivery.strategies.text import join_texts
-from gateway.delivery.tools_text import tools_as_text
+from gateway.delivery.tool_slot import tools_as_text
 from gateway.notices import Notice
 from gateway.providers.base import (
     Capabilities,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from gateway.delivery import refusal
+from gateway.delivery.call_model import CallModel
 from gateway.delivery.call_model_cache import CallModelCache
-from gateway.delivery.media_slot import fill_media
-from gateway.delivery.remembered import Remembered
-from gateway.delivery.search import Plan, Search, map_input
+from gateway.delivery.search import Plan, Remembered, Search, map_input
+from gateway.delivery.slots import MARK, QUESTION
+from gateway.delivery.strategies.expect import TAIL, neutral_text
 from gateway.delivery.system_text import fold_system
 from gateway.delivery.target import Question, written
 from gateway.errors import Problem, UndeliverableContent
@@ -19,7 +21,7 @@ from gateway.mlcommons.expansion import RenderFailure, allow_for, limited_work
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
 from gateway.providers.base import MappingOptions, Provider
-from gateway.unified.model import AgentInput
+from gateway.unified.model import AgentInput, Base64, ContentBlock, InputType, Media, Message, Text, ToolResult
 from gateway.unified.question import question_text, readable_text
 from gateway.unified.roles import meaning_of
 
@@ -178,3 +180,121 @@ def _unsafe(profile: AgentProfile, params: Mapping[str, str]) -> list[Problem]:
                 expected = " or ".join(sorted(ids))
                 found.append(Problem(f"parameters.{name}", reason, expected, value, "MODEL_OVERRIDDEN"))
     return found
+
+
+Part = TypeVar("Part")
+
+
+def describe(agent_input: AgentInput, places: Collection[str]) -> tuple[AgentInput, tuple[Notice, ...]]:
+    """Replace media in turns and tool results by text notes; return the conversation and a notice for each.
+
+    places: those of a refusal's problems. Only the media there are replaced, or all media if none is there.
+    """
+    named = [media.at for media in agent_input.media if media.at in places]
+    chosen = frozenset(named or (media.at for media in agent_input.media))
+    notices: list[Notice] = []
+
+    def note(part: Part) -> Part | Text:
+        if not isinstance(part, Media) or part.at not in chosen:
+            return part
+        notices.append(Notice("MEDIA_DESCRIBED", f"the {part.kind} was replaced by a text note", part.at))
+        return Text(_note(part), part.at)
+
+    def describe_block(block: ContentBlock) -> ContentBlock:
+        if isinstance(block, ToolResult):
+            return replace(block, content=tuple(note(part) for part in block.content))
+        return note(block)
+
+    messages = tuple(
+        replace(m, content=tuple(describe_block(block) for block in m.content)) for m in agent_input.messages
+    )
+    return replace(agent_input, messages=messages), tuple(notices)
+
+
+def _note(media: Media) -> str:
+    name = f" {media.name!r}" if media.name else ""
+    if isinstance(media.source, Base64):
+        data = media.source.data
+        padding = bytes(data[-2:]).count(b"=")
+        size = f", {len(data) * 3 // 4 - padding} bytes"
+    else:
+        size = f" at {media.source.url}"
+    return f"[{media.kind}{name} ({media.format}{size}) was not delivered]"
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Parameters that put a medium into the template's part, and the conversation without that medium."""
+
+    parameters: Mapping[str, str]
+    agent_input: AgentInput
+    notices: tuple[Notice, ...]
+
+
+def fill_media(call: CallModel, agent_input: AgentInput, options: MappingOptions) -> Filled | None:
+    """Find a medium that the part takes, in the first turn that has any; None if there is none.
+
+    The part is before all texts, so a medium of a later turn would come before those of earlier ones. Only for an agent
+    that can't be called without that part's parameters.
+    """
+    if call.legacy_body is not None:
+        return None
+    for index, message in enumerate(agent_input.messages):
+        media = [block for block in message.content if isinstance(block, Media)]
+        if not media:
+            continue
+        if meaning_of(message, options.roles).standard != "user":
+            return None
+        parts, words = _own_parts(call)
+        for medium in media:
+            for part in parts:
+                if values := _values(part, _mapped(call, medium, options), words):
+                    return _filled(agent_input, index, medium, values)
+        return None
+    return None
+
+
+def _filled(agent_input: AgentInput, index: int, medium: Media, values: Mapping[str, str]) -> Filled:
+    """Return the conversation without `medium`, and with a neutral text where its turn has nothing else."""
+    messages = list(agent_input.messages)
+    rest = tuple(block for block in messages[index].content if block is not medium)
+    messages[index] = replace(messages[index], content=rest or (Text(TAIL, medium.at),))
+    notice = Notice("MEDIA_IN_SLOT", f"the {medium.kind} is in the template's own place for it", medium.at)
+    notices = (notice,) if rest else (notice, neutral_text("last"))
+    return Filled(values, replace(agent_input, messages=tuple(messages)), notices)
+
+
+def _own_parts(call: CallModel) -> tuple[list[Any], dict[str, str]]:
+    """Return the parts beside the question's, with a word for each parameter that nobody sends, and words → names."""
+    names = [name for name in call.names if name != "question" and name not in call.base_parameters]
+    words = {name: f"{MARK}{index}x" for index, name in enumerate(names)}
+    position = call.position(call.probe({"question": QUESTION, **words}))
+    if position is None:
+        return [], {}
+    parts = position.messages[position.turn][call.provider.content_field]
+    own = [part for index, part in enumerate(parts) if index != position.part]
+    return own, {word: name for name, word in words.items()}
+
+
+def _mapped(call: CallModel, medium: Media, options: MappingOptions) -> Any:
+    """Return the provider's part for `medium`, in its normal form."""
+    message = Message("user", (Text("x", medium.at), medium), medium.at)
+    request = call.provider.map(AgentInput(InputType.MESSAGES, (message,)), options)
+    return call.provider.canonical(request.messages)[-1][call.provider.content_field][-1]
+
+
+def _values(part: Any, wanted: Any, words: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the parameters with which `part` is `wanted`; None if nothing makes it so. words: word → parameter."""
+    match part, wanted:
+        case str(), str():
+            word = next((word for word in words if word in part), None)
+            if word is None:
+                return {} if part == wanted else None
+            before, _, after = part.partition(word)
+            fits = wanted.startswith(before) and wanted.endswith(after) and len(wanted) > len(before) + len(after)
+            return {words[word]: wanted[len(before) : len(wanted) - len(after)]} if fits else None
+        case dict(), dict() if part.keys() == wanted.keys():
+            found = [_values(part[name], wanted[name], words) for name in part]
+            values = {name: value for one in found for name, value in (one or {}).items()}
+            return values if None not in found else None
+    return {} if part == wanted else None

@@ -21,7 +21,7 @@ from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.memory_form import is_storable, show_readable
 from gateway.mlcommons.profile import Tool, overlay
 from gateway.mlcommons.rendering import call_values, first_call, parse_payload, step_call
-from gateway.mlcommons.runtime_values import HOSTILE, RuntimeValues
+from gateway.mlcommons.template import HOSTILE, RuntimeValues
 from gateway.mlcommons.tool_types import MODEL_TOOL
 from gateway.providers.base import Provider
 

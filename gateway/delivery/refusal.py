@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from gateway.delivery.call_model import required_names
 from gateway.delivery.escaping import is_inert
-from gateway.delivery.own_parts import required_names
 from gateway.delivery.search import Search, text_blocks
 from gateway.delivery.template_change import NotOffered, TemplateChange, command, find_change, with_upgrades
 from gateway.delivery.textonly import NAME_PROVIDER, use_another_agent
@@ -19,7 +19,7 @@ from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.mlcommons.rendering import first_llm
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import RuntimeValues
 from gateway.providers import registry
 from gateway.providers.conversation import ALLOW_PREFILL
 from gateway.unified.model import (

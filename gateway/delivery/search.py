@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.call_model_cache import CallModelCache
 from gateway.delivery.candidate import Addition, Candidate
-from gateway.delivery.escaping import is_inert
+from gateway.delivery.escaping import is_inert, unescape
 from gateway.delivery.plain_chat import FORMAT_GUESSED, PLAIN_CHAT, own_turns, shows_plain_chat
 from gateway.delivery.proof import Proved, is_readable_later, prove
 from gateway.delivery.question_placements import SKIP, merge
-from gateway.delivery.remembered import (
-    Remembered,
-    is_replayed_exactly,
-    is_settled,
-    notices_of_remembered,
-    remembered_turns,
-)
 from gateway.delivery.slots import Slot
 from gateway.delivery.strategies import STRATEGIES, TURN_STRATEGIES
 from gateway.delivery.strategies.text import join_texts, texts_of
 from gateway.delivery.system_text import fold_system, placements
 from gateway.delivery.target import Question, TargetTurns
-from gateway.delivery.tool_slot import declarations
-from gateway.delivery.tools_text import tools_as_text
+from gateway.delivery.tool_slot import declarations, tools_as_text
 from gateway.errors import UndeliverableContent
 from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.agents.flow import own_values
 from gateway.mlcommons.agents.unread import unread_tools
 from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.memory_form import show_original, show_readable
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_llm
 from gateway.mlcommons.sent_body import has_processors, is_written_again
@@ -38,7 +31,7 @@ from gateway.mlcommons.template import PREFIX
 from gateway.notices import Notice
 from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
 from gateway.recent import computed_once
-from gateway.unified.model import AgentInput, ContentBlock, Json, Text, ToolResult
+from gateway.unified.model import AgentInput, ContentBlock, Json, Message, Text, ToolResult
 from gateway.unified.question import question_text, readable_text
 from gateway.unified.roles import meaning_of
 
@@ -427,3 +420,42 @@ def _stored(profile: AgentProfile, stored: str, question: Question) -> Iterator[
             yield MEMORY_HOLDS_CODE
         else:
             yield Notice("MEMORY_HOLDS_NOTE", "the turn has no text, so the agent's memory stores a note")
+
+
+Remembered = Sequence[tuple[str, str]]
+"""(question, answer) pairs, oldest first. The answer is "" if the run failed or is unfinished."""
+_PLACE = "memory["
+
+
+def remembered_turns(remembered: Remembered) -> tuple[Message, ...]:
+    """Return the turns that have an answer, as an agent recalls them, as messages of a conversation."""
+    return tuple(
+        Message(role, (Text(unescape(text), at),), at)
+        for index, pair in enumerate(remembered)
+        if pair[1]
+        for role, text in zip(("user", "assistant"), pair, strict=True)
+        for at in (f"{_PLACE}{index}].{role}",)
+    )
+
+
+def is_settled(remembered: Remembered) -> bool:
+    """Return True if every turn has its answer.
+
+    The cluster answers a run that failed before it stores the error's text as the turn's answer, which may hold
+    placeholders. Until then nothing is known of what an agent would replay (docs/internals/facts.md).
+    """
+    return all(answer for _, answer in remembered)
+
+
+def is_replayed_exactly(stored: str) -> bool:
+    """Return True if what the agent replays of `stored` is what was written: the form for memory alters braces."""
+    return show_readable(stored) == show_original(stored)
+
+
+def notices_of_remembered(request: ProviderRequest) -> Iterator[Notice]:
+    """Yield what the mapping of a conversation with such turns changed in them.
+
+    The other notices are those of the conversation without them. With them, a system turn that the client put first
+    counts as moved.
+    """
+    return (notice for notice in request.notices if notice.place.startswith(_PLACE))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from gateway.delivery.tools_text import tools_as_text
+from gateway.delivery.tool_slot import tools_as_text
 from gateway.errors import Problem
 from gateway.mlcommons.profile import Tool
 from gateway.notices import Notice

@@ -14,7 +14,7 @@ from typing import Any
 from gateway.execute.legacy_outputs import OutputReader
 from gateway.execute.run_answer import MEMORY_ID, RunAnswer, assistant, decode, tool_result
 from gateway.memory.model import Block, Message, Usage
-from gateway.mlcommons.agent_types import AgentType
+from gateway.mlcommons.generations import AgentType
 from gateway.mlcommons.profile import AgentProfile
 from gateway.providers.base import ToolCall
 from gateway.providers.responses import member, objects, text

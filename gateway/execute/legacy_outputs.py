@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.execute.run_answer import MEMORY_ID, RunAnswer, assistant, decode, tool_result
 from gateway.memory.model import Block, Message, Metadata, Usage
-from gateway.mlcommons.agent_types import FLOW_TYPES
+from gateway.mlcommons.generations import FLOW_TYPES
 from gateway.mlcommons.profile import AgentProfile
 from gateway.providers import registry
 from gateway.providers.base import LlmResponse, Provider, ToolCall

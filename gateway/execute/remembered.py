@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from gateway.agents.errors import FailedLookup
 from gateway.agents.memory import DEFAULT_LIMIT, MemoryReader
 from gateway.delivery.plan import Remembered
-from gateway.mlcommons.agent_types import AgentType
-from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.generations import AgentType, Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
 from gateway.unified.budget import SMALL_TEXT

@@ -9,8 +9,8 @@ from typing import ClassVar
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call
-from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.sent_body import STREAM
+from gateway.mlcommons.template import RuntimeValues
 from gateway.unified.request import parameters_as_strings
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from gateway.delivery.cluster_limits import refuse_cluster_limits
-from gateway.delivery.describe import describe
 from gateway.delivery.native import write_native
-from gateway.delivery.plan import Plan, Remembered, assume
+from gateway.delivery.plan import Plan, Remembered, assume, describe
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.question_placements import SKIP
 from gateway.delivery.template_change import completes_text

@@ -12,7 +12,22 @@ from fnmatch import fnmatchcase
 from yarl import URL
 
 from gateway.config.schema import MediaByUrl
-from gateway.media.unfetchable import Unfetchable
+
+
+class Unfetchable(Exception):
+    """A URL is not fetched, or its response is not used.
+
+    reason: one sentence, without the URL's path and query, which may contain secrets. expected, received: as in
+    `gateway.errors.Problem`. help: what to do about it.
+    """
+
+    def __init__(self, reason: str, expected: str = "", received: str = "", help: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.expected = expected
+        self.received = received
+        self.help = help
+
 
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})+")

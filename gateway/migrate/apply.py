@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gateway.migrate import loading, marked
+from gateway.migrate import marked, parking
 from gateway.migrate.backup import Journal, State
 from gateway.migrate.connection import Cluster
 from gateway.migrate.connector_users import explain_if_unused
@@ -181,7 +181,7 @@ class Runner:
 
     def _require_automatic(self) -> None:
         """Raise Blocked if an undeployed model would stay so: its requests would get no answer at all."""
-        if not loading.is_automatic(self._cluster):
+        if not parking.is_automatic(self._cluster):
             raise Blocked(
                 "the cluster does not deploy models automatically (plugins.ml_commons.model_auto_deploy.enable), so "
                 "requests would get no answer while a model is loaded again: turn it on for the upgrade or rollback"
@@ -207,7 +207,7 @@ class Runner:
 
     def _give_up(self, index: int, step: Step, before: Any) -> None:
         """Mark a write that was refused as not begun, if it changed nothing."""
-        loading.deploy_again(self._writer, self._record.deployed)
+        parking.deploy_again(self._writer, self._record.deployed)
         if read_part(self._cluster, step.place) == before:
             self._journal.mark(index, "planned")
 
@@ -239,7 +239,7 @@ class Runner:
             self._writer.put(call, place, goals)
             return
         for _ in range(TRIES):
-            loading.unload(self._writer, self._record.models)
+            parking.unload(self._writer, self._record.models)
             try:
                 self._writer.put(call, place, goals)
                 return
@@ -258,8 +258,8 @@ class Runner:
 
     def _load_again(self) -> None:
         """Let the models use what was written, and restore their states."""
-        loading.reload(self._writer, self._record.models)
-        loading.deploy_again(self._writer, self._record.deployed)
+        parking.reload(self._writer, self._record.models)
+        parking.deploy_again(self._writer, self._record.deployed)
 
     def _create(self, index: int, step: Step) -> None:
         if self._record.states[index] == "done":

@@ -1,7 +1,7 @@
 """What an agent can take, by which strategy, what limits it, and what would remove the limit. Pure.
 
 The code that delivers also decides here: `is_native` and `rewrite_input` run as in the gateway, with one sample of each
-kind of input (`gateway.migrate.samples`).
+kind of input (`gateway.migrate.proof`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from gateway.delivery.template_change import command, with_upgrades
 from gateway.errors import GatewayError
 from gateway.execute.rewrite import Policy, is_native, rewrite_input, rewrite_native
 from gateway.migrate.findings import Scan, Scanned
-from gateway.migrate.proof import agent_proof
-from gateway.migrate.samples import KINDS, request
+from gateway.migrate.proof import KINDS, agent_proof, request
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Parameters
 from gateway.mlcommons.template import PREFIX
 from gateway.providers import registry

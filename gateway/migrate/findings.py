@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.mlcommons.agent_types import AgentType
+from gateway.mlcommons.generations import AgentType
 from gateway.mlcommons.profile import AgentProfile
 
 TYPES = frozenset(AgentType) - {AgentType.AG_UI}

@@ -11,12 +11,18 @@ help, aliases[], alias_of}. The summary: {agents, readable, unreadable, abilitie
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.migrate.assess import Ability, Assessment
-from gateway.migrate.samples import KINDS
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gateway.migrate.assess import Ability, Assessment, ModelUse
+from gateway.migrate.proof import KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +122,142 @@ def codes(one: Assessment) -> list[str]:
     if one.agent.unreadable is not None:
         return [one.agent.unreadable.code]
     return list(dict.fromkeys(ability.code for ability in one.abilities.values() if ability.code))
+
+
+_NARROW = 76
+"""Columns below which each agent gets two lines instead of a row."""
+
+_UPGRADED = ("messages", "turn")
+"""Template kinds (`gateway.migrate.assess.template_kind`) that an upgrade does not change."""
+
+
+def show(
+    console: Console,
+    cluster: ClusterInfo,
+    assessments: Sequence[Assessment],
+    required: Sequence[str] = (),
+    verbose: bool = False,
+) -> None:
+    """Print a summary, the table, and what needs attention; verbose: also each agent's details."""
+    version = ".".join(map(str, cluster.version))
+    console.print(Text(f"{cluster.name or 'cluster'} {version} at {cluster.url}"))
+    console.print(Text(summary_line(assessments), "bold"))
+    if console.width >= _NARROW:
+        console.print(_table(assessments, console.options.ascii_only))
+    else:
+        for one in assessments:
+            console.print(Text(_name(one), "bold"))
+            console.print(_indented(_marks(one, console.options.ascii_only)))
+    if verbose:
+        for line in _details(assessments):
+            console.print(line, soft_wrap=isinstance(line, Text) and bool(line.no_wrap))
+    for line in _footer(cluster, assessments, required, verbose):
+        console.print(line)
+
+
+def summary_line(assessments: Sequence[Assessment]) -> str:
+    """Return the counts in one line: agents, text, images, and what upgrades would change."""
+    counts = summary(assessments, ())
+    text, images = counts["abilities"]["text"], counts["abilities"]["image"]
+    line = _count(counts["agents"], "agent")
+    if counts["unreadable"]:
+        line += f", {counts['unreadable']} of which can't be read"
+    line += f": {text} {'takes' if text == 1 else 'take'} text, {images} {'takes ' if images == 1 else ''}images"
+    gains = [(one, remedy.gains) for one in assessments for remedy in one.remedies if remedy.kind == "upgrade"]
+    if not gains:
+        return line
+    with_images = [(one, kinds) for one, kinds in gains if "image" in kinds]
+    improved = with_images or gains
+    connectors = {use.connector_id or f"models/{use.id}" for one, _ in improved for use in _limiting(one)}
+    effect = f"make it {images + len(with_images)}" if with_images else f"let {_count(len(gains), 'agent')} take more"
+    return f"{line}; upgrading {_count(len(connectors), 'connector')} would {effect}"
+
+
+def _limiting(one: Assessment) -> list[ModelUse]:
+    """Return the models whose connectors an upgrade would change."""
+    return [use for use in one.models if use.template not in _UPGRADED] or list(one.models)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _table(assessments: Sequence[Assessment], ascii_only: bool) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("agent", overflow="fold")
+    for kind in KINDS:
+        table.add_column(kind, no_wrap=True, justify="center")
+    for one in assessments:
+        table.add_row(Text(_name(one)), *(_mark(one, kind, ascii_only) for kind in KINDS))
+    return table
+
+
+def _mark(one: Assessment, kind: str, ascii_only: bool) -> Text:
+    if kind not in one.abilities:
+        return Text("?", "yellow")
+    if one.abilities[kind].arrives:
+        return Text("yes" if ascii_only else "✓", "green")
+    return Text("no" if ascii_only else "✗", "red")
+
+
+def _marks(one: Assessment, ascii_only: bool) -> Text:
+    """Return all marks of an agent in one line, for a narrow terminal."""
+    return Text("  ").join(Text(f"{kind} ").append_text(_mark(one, kind, ascii_only)) for kind in KINDS)
+
+
+def _name(one: Assessment) -> str:
+    return one.agent.name or one.agent.id
+
+
+def _indented(text: Text) -> Padding:
+    return Padding(text, (0, 0, 0, 2))
+
+
+def _details(assessments: Sequence[Assessment]) -> Iterator[Text | Padding]:
+    for one in assessments:
+        yield Text(" ".join(filter(None, [one.agent.name, one.agent.id])), "bold")
+        yield from (_indented(Text(line)) for line in _properties(one))
+        yield from _remedies(one)
+    reasons = {
+        ability.code: ability.reason for one in assessments for ability in one.abilities.values() if ability.code
+    }
+    for code, reason in sorted(reasons.items()):
+        yield Text(f"{code}: {reason}", "dim")
+
+
+def _properties(one: Assessment) -> Iterator[str]:
+    profile = one.agent.profile
+    provider = profile.provider or "unknown provider" if profile else ""
+    yield ", ".join(filter(None, [one.agent.type, provider]))
+    if one.aliases:
+        yield f"old ids: {', '.join(one.aliases)}"
+    if one.alias_of:
+        yield f"requests go to: {one.alias_of}"
+    strategies = [f"{kind} ({ability.strategy})" for kind, ability in one.abilities.items() if ability.arrives]
+    if strategies:
+        yield f"takes: {', '.join(strategies)}"
+    if one.abilities and (limits := codes(one)):
+        yield f"limits: {', '.join(limits)}"
+
+
+def _remedies(one: Assessment) -> Iterator[Text | Padding]:
+    for remedy in one.remedies:
+        gains = f" (adds {', '.join(remedy.gains)})" if remedy.gains else ""
+        line = f"remedy: {remedy.action}{gains}"
+        # The terminal wraps a command, so that it can be copied.
+        yield Text(f"  {line}", no_wrap=True) if remedy.kind == "upgrade" else _indented(Text(line))
+
+
+def _footer(
+    cluster: ClusterInfo, assessments: Sequence[Assessment], required: Sequence[str], verbose: bool
+) -> Iterator[Text]:
+    for one in assessments:
+        if why := one.agent.unreadable:
+            yield Text(f"{_name(one)} can't be read: {why.code}: {why.reason}; {why.help}", "yellow")
+    names = {one.agent.id: _name(one) for one in assessments}
+    for id_, kinds in missing(assessments, required).items():
+        yield Text(f"{names[id_]} does not take what is required: {', '.join(kinds)}", "red")
+    for note in cluster.notes:
+        yield Text(f"Note: {note}.", "dim")
+    if not verbose and any(one.remedies for one in assessments):
+        yield Text("-v shows what limits each agent and how to change that.", "dim")

@@ -30,7 +30,7 @@ from gateway.errors import UnresolvedAgent
 from gateway.migrate.connection import Cluster, ClusterRefused
 from gateway.migrate.findings import TYPES, Scan, Scanned, Unreadable
 from gateway.migrate.search import search_all
-from gateway.mlcommons.agent_types import AgentType
+from gateway.mlcommons.generations import AgentType
 
 Progress = Callable[[str, int, int], None]
 """Called with what was read: ``("agents", done, total)``."""

@@ -8,10 +8,33 @@ parameters.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
-from gateway.mlcommons.agent_types import AgentType
 from gateway.notices import Notice
+
+
+class AgentType(StrEnum):
+    """A type, by the name that ML Commons gives it."""
+
+    FLOW = "flow"
+    CONVERSATIONAL_FLOW = "conversational_flow"
+    CONVERSATIONAL = "conversational"
+    PLANNER = "plan_execute_and_reflect"
+    CONVERSATIONAL_V2 = "conversational_v2"
+    AG_UI = "ag_ui"
+
+    @classmethod
+    def of(cls, name: str) -> AgentType | None:
+        """Return the type called `name`, in any case or spelling; None for one that is not known."""
+        lower = name.lower()
+        return next((type_ for type_ in cls if lower in (type_.value, _SPELLINGS.get(type_))), None)
+
+
+_SPELLINGS = {AgentType.CONVERSATIONAL_V2: "conversational/v2"}
+
+FLOW_TYPES = frozenset({AgentType.FLOW, AgentType.CONVERSATIONAL_FLOW})
+"""Agents that run their tools in order and never their `llm` block."""
+
 
 NEWEST_KNOWN = (3, 9)
 """The newest release that was tried. A later one is taken to behave as this one does, and that is reported."""

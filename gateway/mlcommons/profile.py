@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gateway.mlcommons.agent_types import AgentType
-from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.generations import AgentType, Generation
 from gateway.mlcommons.tool_types import Calls, type_of
 
 Parameters = Mapping[str, str]

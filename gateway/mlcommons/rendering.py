@@ -20,9 +20,8 @@ from gateway.mlcommons.agents.unified import with_user_turn
 from gateway.mlcommons.expansion import RenderFailure, expand, spend_on_json
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Model, Tool, overlay
-from gateway.mlcommons.runtime_values import RuntimeValues
 from gateway.mlcommons.sent_body import sent_body
-from gateway.mlcommons.template import PREFIX, UNFILLED, escape_json, may_be_json
+from gateway.mlcommons.template import PREFIX, UNFILLED, RuntimeValues, escape_json, may_be_json
 
 _TO_STRING = ".toString()"
 _DECODER = json.JSONDecoder()

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.expansion import RenderFailure
+from gateway.mlcommons.generations import AgentType
 from gateway.mlcommons.profile import AgentProfile, Connector, Model
 
 STREAM = "stream"

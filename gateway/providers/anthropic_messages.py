@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, assert_never
 from urllib.parse import unquote
 
-from gateway.providers import claude, media, recognition, responses
+from gateway.providers import media, recognition, responses
 from gateway.providers.base import Claim, ConnectorHints, Evidence, LlmResponse, Provider
 from gateway.providers.capabilities import (
     EARLIER_TOOL,
@@ -156,7 +156,7 @@ class AnthropicMessages(Provider):
 
     def continues_assistant(self, url: str, body: Mapping[str, Any]) -> bool:
         """Return True for a model that does. One that thinks first does not [D]."""
-        return claude.continues_assistant(self.model_of(url, body)) and "thinking" not in body
+        return recognition.continues_assistant(self.model_of(url, body)) and "thinking" not in body
 
     def model_of(self, url: str, body: Mapping[str, Any]) -> str:
         """Return the id of the model that gets `body`; "" if it is not known."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, assert_never
 from urllib.parse import unquote
 
-from gateway.providers import claude, nova, recognition, responses
+from gateway.providers import recognition, responses
 from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider
 from gateway.providers.capabilities import (
     EARLIER_TOOL,
@@ -26,9 +26,9 @@ from gateway.providers.capabilities import (
     Role,
 )
 from gateway.providers.connector import SYSTEM_PROMPT, ConnectorTemplate, ModelSpec
-from gateway.providers.documents import DocumentNames
 from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, role_runs, run_content
+from gateway.unified.formats import ALIASES, FORMATS
 from gateway.unified.model import (
     Base64,
     ContentBlock,
@@ -39,6 +39,40 @@ from gateway.unified.model import (
     ToolResult,
     ToolUse,
 )
+
+MAX_LENGTH = 200
+_EXTENSION = re.compile(rf"\.(?:{'|'.join([*FORMATS['document'], *ALIASES])})\Z", re.IGNORECASE)
+_DISALLOWED = re.compile(r"[^a-zA-Z0-9()\[\]-]+")
+
+
+class DocumentNames:
+    """Names the documents of one request, in their order."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._taken: set[str] = set()
+        self._copies: dict[str, int] = {}
+        self._count = 0
+
+    def name(self, block: Media) -> str:
+        """Return the name of the next document; note a given name that had to change."""
+        self._count += 1
+        given = _EXTENSION.sub("", block.name or "")
+        wanted = _DISALLOWED.sub(" ", given).strip()[:MAX_LENGTH].rstrip() or f"document-{self._count}"
+        name = self._unique(wanted)
+        self._taken.add(name)
+        if block.name and name != given:
+            self._findings.note("DOCUMENT_RENAMED", block.at, f"The document {block.name!r} is sent as {name!r}")
+        return name
+
+    def _unique(self, wanted: str) -> str:
+        name = wanted
+        while name in self._taken:
+            copy = self._copies[wanted] = self._copies.get(wanted, 1) + 1
+            suffix = f"-{copy}"
+            name = wanted[: MAX_LENGTH - len(suffix)] + suffix
+        return name
+
 
 _URL = re.compile(r"/converse(-stream)?\Z")
 _MODEL = re.compile(r"/model/([^/]+)/converse(-stream)?\Z")
@@ -209,7 +243,7 @@ class BedrockConverse(ConverseMessages):
         if model is None or "additionalModelRequestFields" in body:
             return False
         name = unquote(model[1])
-        return claude.continues_assistant(name) or nova.takes_messages(name)
+        return recognition.continues_assistant(name) or recognition.takes_messages(name)
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
         """Claim a URL that ends in ``/converse``, or content parts without a ``type``. ``/invoke`` is another API."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from gateway.providers import nova, recognition
+from gateway.providers import recognition
 from gateway.providers.base import Claim, ConnectorHints, Evidence
 from gateway.providers.bedrock_converse import BEDROCK, ConverseMessages
 from gateway.providers.capabilities import IMAGES, TEXT_DOCUMENTS, Capabilities, MediaTable
@@ -58,7 +58,7 @@ class BedrockNova(ConverseMessages):
         """Claim ``/invoke`` of a Nova model, and of any other name if the template has Nova's ``schemaVersion``."""
         path = recognition.url_path(connector.url)
         model = _MODEL.search(path)
-        if model is not None and nova.takes_messages(unquote(model[1])):
+        if model is not None and recognition.takes_messages(unquote(model[1])):
             return Claim(Evidence.URL, "its URL invokes an Amazon Nova model")
         if _INVOKE.search(path) and _SCHEMA.search(connector.request_body):
             return Claim(Evidence.TEMPLATE, "its template has Nova's schemaVersion")

@@ -6,25 +6,104 @@ connector has the upgraded template, and every document can be found by the regi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.mlcommons.agent_types import AgentType
+from gateway.mlcommons.generations import AgentType
+from gateway.mlcommons.marks import GATEWAY_SESSIONS, MEMORY_MARK, OUTPUT_MARK, UNIFIED
+from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec, as_name, compact
-from gateway.register.defaults import (
-    APP_TYPE,
-    PLACEHOLDER_TOOL,
-    default_tools,
-    has_default_tools,
-    made_memory,
-    made_type,
-    named_tools,
-)
-from gateway.register.marks import keeps_sessions, marks
-from gateway.register.native import RESPONSE_FILTER, native_edits
 from gateway.register.specs import McpServer, Registration, own_mcp_connectors
-from gateway.register.target import FLOWS, PLAN, Target, makes_model
+from gateway.register.target import CONVERSATION_INDEX, FLOWS, PLAN, V2, Target, makes_model, takes
+
+_TOOLS = ("ListIndexTool", "IndexMappingTool", "SearchIndexTool")
+_LISTER = {False: "CatIndexTool", True: "ListIndexTool"}
+"""The tool that lists indices, before and from 3.0, which renamed it (sources of 2.19.0.0 and 3.0.0.0)."""
+
+PLACEHOLDER_TOOL: Mapping[str, Any] = {
+    "type": "VisualizationTool",
+    "name": "none",
+    "description": "Not available.",
+}
+"""A tool that every version has and that does no harm, for agents that can't run without one (docs/internals/facts.md,
+"Agents without tools, and registrations at once")."""
+APP_TYPE = ""
+"""A conversational_flow remembers only if it has an `app_type`, which may be empty (facts, the same section)."""
+
+
+def tool_type(name: str, target: Target) -> str:
+    """Return the tool's type on the cluster. Only the tool that lists indices has two names."""
+    return _LISTER[target.since((3, 0))] if name in _LISTER.values() else name
+
+
+def default_tools(target: Target) -> list[dict[str, Any]]:
+    """Return the RFC's three tools with their types on the cluster. ML Commons has them without another plugin."""
+    return [{"type": tool_type(name, target)} for name in _TOOLS]
+
+
+def named_tools(tools: list[dict[str, Any]], target: Target) -> list[dict[str, Any]]:
+    """Return the client's tools. A tool whose type has another name on the cluster gets its old type as its name."""
+    return [
+        tool
+        if (type_ := tool_type(tool["type"], target)) == tool["type"]
+        else {"name": tool["type"], **tool, "type": type_}
+        for tool in tools
+    ]
+
+
+def made_type(agent_type: str, target: Target) -> str:
+    """Return the type of the agent to make: `conversational` for a V2 type that the cluster does not have."""
+    return agent_type if agent_type != V2 or target.has_type(V2) else AgentType.CONVERSATIONAL.value
+
+
+def made_memory(registration: Registration, target: Target) -> dict[str, Any] | None:
+    """Return the agent's `memory` on the cluster: `conversation_index` by default; None for a flow.
+
+    An agent whose sessions the gateway keeps has a `conversation_index` too, because a conversational agent does not
+    run without a memory (docs/internals/facts.md, "Agents without tools, and registrations at once").
+    """
+    asked: Mapping[str, Any] | None = registration.document.get("memory")
+    if asked is None:
+        return None if registration.type == AgentType.FLOW else {"type": CONVERSATION_INDEX}
+    type_ = str(asked.get("type") or CONVERSATION_INDEX)
+    if target.has_memory(type_.lower()) and not keeps_sessions(registration, target):
+        return {**asked, "type": type_}
+    options = {name: asked[name] for name in ("window_size", "session_id") if name in asked}
+    return {"type": CONVERSATION_INDEX, **options}
+
+
+def has_default_tools(agent_type: str) -> bool:
+    """Return True if an agent of this type gets default tools. A flow does not, because it runs every tool it has."""
+    return agent_type not in FLOWS
+
+
+def keeps_sessions(registration: Registration, target: Target) -> bool:
+    """Return True for an `agentic_memory` that the cluster does not have, and for a V2 agent that it can't have.
+
+    A V2 agent that asks for a `conversation_index` gets it.
+    """
+    asked = registration.memory_type
+    if not target.keeps_sessions or asked == CONVERSATION_INDEX:
+        return False
+    return answers_unified(registration, target) or (bool(asked) and not target.has_memory(asked))
+
+
+def answers_unified(registration: Registration, target: Target) -> bool:
+    """Return True for a V2 agent on a cluster that has none."""
+    return registration.type == V2 and not target.has_type(V2)
+
+
+def marks(registration: Registration, target: Target) -> dict[str, str]:
+    """Return the agent's parameters that say what the gateway does for it."""
+    found: dict[str, str] = {}
+    if keeps_sessions(registration, target):
+        found[MEMORY_MARK] = GATEWAY_SESSIONS
+    if answers_unified(registration, target):
+        found[OUTPUT_MARK] = UNIFIED
+    return found
+
 
 TAG = "mlc-gateway"
 """A model's or connector's description ends in this word and the tag."""
@@ -254,3 +333,73 @@ def _model(registration: Registration) -> ModelSpec:
 def memory_changed(asked: Mapping[str, Any], made: Mapping[str, Any] | None) -> bool:
     """Return True if the agent remembers in another type of memory than the client asked for."""
     return bool(asked.get("type")) and (made or {}).get("type") != asked["type"]
+
+
+_SYSTEM_SLOTS = ("bedrock/converse", "gemini/v1beta/generatecontent")
+"""Providers whose V2 agents have a system prompt, from `parameters` only (docs/internals/facts.md,
+"conversational_v2")."""
+
+_PLANNER_READS = ("bedrock/converse", "openai/v1/chat/completions")
+"""Providers whose response a planner can read. For any other it answers 500 "Unsupported llm interface", unless it is
+given the path of the text (sources of 3.0.0.0 to 3.8.0.0)."""
+RESPONSE_FILTER = "llm_response_filter"
+"""The parameter of a planner with that path."""
+
+
+def as_native(body: bytes, registration: Registration, target: Target) -> bytes | None:
+    """Return the body for a cluster that `takes` it, or None to forward it unchanged."""
+    if not takes(target, registration):
+        raise ValueError("the cluster does not take this registration")
+    edits = native_edits(registration)
+    if registration.type_given.lower() == registration.type and edits.keys() == {"type"}:
+        return None
+    document: dict[str, Any] = json.loads(body)
+    return json.dumps({**document, **edits}, ensure_ascii=False).encode()
+
+
+def native_edits(registration: Registration) -> dict[str, Any]:
+    """Return the members in which the cluster's registration differs from the client's, and `type`."""
+    edits: dict[str, Any] = {"type": registration.type}
+    if _needs_placeholder(registration):
+        edits["tools"] = [PLACEHOLDER_TOOL]
+    parameters = registration.document.get("parameters") or {}
+    added = {name: value for name, value in _missing_parameters(registration) if name not in parameters}
+    if added:
+        edits["parameters"] = {**parameters, **added}
+    return edits
+
+
+def _missing_parameters(registration: Registration) -> Iterator[tuple[str, str]]:
+    """Yield parameters that the cluster does not set itself, and without which it loses a text or fails."""
+    spec = registration.model
+    if spec is None:
+        return
+    if registration.type == V2 and spec.provider in _SYSTEM_SLOTS and spec.parameters.get("system_prompt"):
+        yield "system_prompt", spec.parameters["system_prompt"]
+    if registration.type == PLAN and spec.provider not in _PLANNER_READS:
+        yield RESPONSE_FILTER, registry.connectors()[spec.provider].response_filter
+
+
+def _needs_placeholder(registration: Registration) -> bool:
+    """Return True for a V1 agent without tools: the cluster sends an empty list, which Bedrock and OpenAI refuse."""
+    if registration.type not in (AgentType.CONVERSATIONAL, PLAN):
+        return False
+    return not registration.document.get("tools") and not registration.has_mcp
+
+
+def native_notices(registration: Registration) -> Iterator[Notice]:
+    """Yield the notices about an agent that the cluster makes from its `model` block."""
+    if _needs_placeholder(registration):
+        reason = "the cluster would send an empty list of tools, which models refuse; a tool called none was added"
+        yield Notice("PLACEHOLDER_TOOL", reason, "tools")
+    spec = registration.model
+    if spec is None or registration.type != V2:
+        return
+    places = {"parameters": registration.document.get("parameters") or {}, "model.model_parameters": spec.parameters}
+    for place, parameters in places.items():
+        if "max_iteration" in parameters:
+            reason = "a V2 agent reads max_iteration from the parameters of each execute only; its default is 5"
+            yield Notice("V2_PARAMETER_IGNORED", reason, f"{place}.max_iteration")
+        if "system_prompt" in parameters and spec.provider not in _SYSTEM_SLOTS:
+            reason = "the cluster's V2 agents for this provider have no system prompt; send a message of role system"
+            yield Notice("V2_PARAMETER_IGNORED", reason, f"{place}.system_prompt")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import re
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
+
+import msgspec
 
 from gateway.agents.errors import FailedLookup
 from gateway.agents.lookup import Credentials
@@ -21,22 +24,30 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_problems
 from gateway.offload import run_here_if
 from gateway.ports import Answer, ClusterReader, ExecuteCall, ExecuteHandler, Forward, ProfileCache
+from gateway.providers import registry
+from gateway.providers.connector import ModelSpec
 from gateway.register.busy import AT_ONCE, retry_busy
 from gateway.register.calls import Calls
 from gateway.register.cascade import CLEANUP, delete_agent, read_cascade
-from gateway.register.changes import notices
+from gateway.register.documents import (
+    answers_unified,
+    as_native,
+    keeps_sessions,
+    made_members,
+    marks,
+    memory_changed,
+    native_notices,
+    needs_placeholder,
+    wants_model,
+)
 from gateway.register.making import finish_other, make_agent, read_target, secrets_of
-from gateway.register.marks import marks
-from gateway.register.native import as_native
 from gateway.register.parts import LEFT_BEHIND, left_text
 from gateway.register.quick import QuickRun, check_query, parts_of
 from gateway.register.registration import concerns_gateway, read_newer, read_registration, read_without_parts
 from gateway.register.reuse import BODY_PARAMETER, KEY, Identity, Reuse, identify
-from gateway.register.shared_tasks import SharedTasks
 from gateway.register.specs import Registration
 from gateway.register.steps import Steps
-from gateway.register.target import Target, check, takes
-from gateway.register.updates import explain_refusal
+from gateway.register.target import FLOWS, Target, check, makes_model, takes
 from gateway.unified.budget import Budget, is_small
 
 _KEY_LENGTH = 256
@@ -296,3 +307,135 @@ class Manager:
 
 def _read_concerned(body: bytes, budget: Budget) -> Registration | None:
     return read_registration(body, budget) if concerns_gateway(body, budget) else None
+
+
+def notices(registration: Registration, target: Target) -> tuple[Notice, ...]:
+    """Return the notices about differences between the registration and the agent that is made."""
+    return tuple(_notices(registration, target))
+
+
+def _notices(registration: Registration, target: Target) -> Iterator[Notice]:
+    spec = registration.model
+    if spec is not None and not makes_model(target, registration):
+        yield from native_notices(registration)
+        return
+    members = made_members(registration, target)
+    yield from _of_type(registration, target, members)
+    yield from _of_memory(registration, target, members)
+    yield from _of_tools(registration, target, members)
+    if spec is not None:
+        yield from _of_model(spec, members)
+
+
+_NO_CONTAINER = "the memory names no container (memory_container_id), which the cluster requires in each run"
+
+
+def _of_type(registration: Registration, target: Target, members: Mapping[str, Any]) -> Iterator[Notice]:
+    if members["type"] != registration.type:
+        missing = f"the cluster has no {registration.type} agents"
+        reason = f"{missing if target.has_container else _NO_CONTAINER}: this one is {members['type']}"
+        yield Notice("V2_AS_LEGACY", f"{reason}, and the gateway answers for it in the unified form", "type")
+
+
+def _of_memory(registration: Registration, target: Target, members: Mapping[str, Any]) -> Iterator[Notice]:
+    document = registration.document
+    if keeps_sessions(registration, target):
+        missing = f"{registration.type} agents" if answers_unified(registration, target) else registration.memory_type
+        reason = f"the cluster has no {missing}" if target.has_container else _NO_CONTAINER
+        reason += ", so the gateway keeps this agent's sessions"
+        yield Notice("GATEWAY_MEMORY", reason, "memory")
+    elif memory_changed(document.get("memory") or {}, members.get("memory")):
+        reason = f"the cluster has no {registration.memory_type}" if target.has_container else _NO_CONTAINER
+        reason += ", so this agent has a conversation_index"
+        yield Notice("MEMORY_AS_CONVERSATION_INDEX", reason, "memory")
+    for name in ("app_type", "memory"):
+        if "app_type" in members and name not in document:
+            reason = f"a conversational_flow remembers only with `app_type` and `memory`, so `{name}` was set"
+            yield Notice("FLOW_MEMORY_SET", reason, name)
+
+
+def _of_tools(registration: Registration, target: Target, members: Mapping[str, Any]) -> Iterator[Notice]:
+    for index, (tool, made) in enumerate(
+        zip(registration.document.get("tools") or (), members.get("tools") or (), strict=False)
+    ):
+        if tool["type"] != made["type"]:
+            reason = f"{tool['type']} is called {made['type']} on this cluster"
+            yield Notice("TOOL_RENAMED", reason, f"tools[{index}].type")
+    if needs_placeholder(registration, target):
+        reason = "this agent can't run without a tool, so it has one that does nothing, called none"
+        yield Notice("PLACEHOLDER_TOOL", reason, "tools")
+
+
+def _of_model(spec: ModelSpec, members: Mapping[str, Any]) -> Iterator[Notice]:
+    if members["type"] in FLOWS and not any(map(wants_model, members["tools"])):
+        reason = "no tool of the flow ran the model, so an MLModelTool was added at its end; its prompt is the question"
+        yield Notice("FLOW_MODEL_TOOL", reason, "tools")
+    for name in registry.connectors()[spec.provider].left_out(spec):
+        reason = f"{name} is not sent: the model does not take it beside the other parameters given"
+        yield Notice("SAMPLING_LEFT_OUT", reason, f"model.model_parameters.{name}")
+
+
+_ALLOWED = re.compile(r"allowed: \[([A-Z, ]+)\]")
+_IMMUTABLE = (
+    "Agents of this version can't be changed. Register the changed agent as a new one and, so that clients keep their "
+    "id, name it in the gateway's setting agents.aliases (old id: new id)."
+)
+
+
+def explain_refusal(status: int, body: bytes) -> Answer | None:
+    """Return the cluster's refusal to update an agent with an alternative; None for any other response."""
+    if status != 405:
+        return None
+    try:
+        document = json.loads(body)
+        reason = document["error"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if not isinstance(reason, str):
+        return None
+    allowed = _ALLOWED.search(reason)
+    document["error"] = f"{reason}. {_IMMUTABLE}"
+    return Answer(405, {"Allow": allowed[1]} if allowed else {}, msgspec.json.encode(document))
+
+
+T = TypeVar("T")
+
+
+class SharedTasks:
+    """Running tasks, for use on one event loop."""
+
+    def __init__(self) -> None:
+        self._shared: dict[Hashable, asyncio.Task[Any]] = {}
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task. Shield it when you await it."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    async def share(self, key: Hashable, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of the running task for `key`; start one if there is none."""
+        task = self._shared.get(key)
+        if task is None:
+            task = self._shared[key] = self.start(begin())
+            task.add_done_callback(lambda _: self._shared.pop(key, None))
+        return await asyncio.shield(task)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved, so that asyncio does not report it if nobody is waiting
+
+    async def ended(self) -> None:
+        """Wait until no task is running. If this is cancelled, so are the tasks."""
+        try:
+            while self._running:
+                await asyncio.wait(self._running)
+        except asyncio.CancelledError:
+            late = list(self._running)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+            raise

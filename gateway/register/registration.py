@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.errors import InvalidInput
-from gateway.mlcommons.agent_types import AgentType
+from gateway.mlcommons.generations import AgentType
 from gateway.providers.connector import ModelSpec
 from gateway.register.specs import McpServer, Registration
 from gateway.register.target import CONVERSATION_INDEX, MEMORIES, V2

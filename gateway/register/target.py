@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gateway.errors import InvalidInput, Problem
-from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
+from gateway.mlcommons.generations import FLOW_TYPES, AgentType
 from gateway.providers import registry
 from gateway.register.specs import McpServer, Registration
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.config.schema import Secret
-from gateway.mlcommons.agent_types import AgentType
+from gateway.mlcommons.generations import AgentType
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec, as_name
 from gateway.register.specs import McpServer, Registration, own_mcp_connectors

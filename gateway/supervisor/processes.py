@@ -20,8 +20,7 @@ from typing import Any
 import aiohttp
 
 from gateway import app
-from gateway.admin.application import build_application
-from gateway.admin.listener import AdminListener
+from gateway.admin.application import AdminListener, build_application
 from gateway.config.load import ConfigError
 from gateway.config.schema import Settings
 from gateway.config.source import Source

@@ -3,7 +3,7 @@
 For inline media only signatures that no other kind of file begins with count. Bytes that are not recognised pass as the
 format that was named: the provider judges them. So do texts (csv, html, md, txt). Formats of one container (mp4 and
 mov, mkv and webm, docx and xlsx) count as one format. Media that were fetched must be the very format
-(`gateway.media.magic`).
+(`gateway.media.fetch`).
 """
 
 from __future__ import annotations

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 import structlog
 from multidict import CIMultiDict
 
-from gateway.config.schema import Limits
+from gateway.config.schema import Health, Limits
 from gateway.config.schema import Upstream as UpstreamSettings
 from gateway.errors import AnswerTooLarge, GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.http1.fields import split_field
@@ -32,12 +32,55 @@ from gateway.unified.jsontext import count_values
 from gateway.upstream.auth.authenticator import Authenticator, authenticator
 from gateway.upstream.connection import Connection
 from gateway.upstream.deadlines import DeadlineTimer
-from gateway.upstream.health import Prober
 from gateway.upstream.nodes import Node, NodeSet
 from gateway.upstream.outbound import Buffers, OutboundRequest, ResponseTimeouts
 from gateway.upstream.pool import Pool
 from gateway.upstream.tls import TlsSource, to_cluster
 from gateway.upstream.whole_response import WholeResponse, encode_fields
+
+
+class Prober:
+    """Probes nodes. tls: returns the TLS source, which is made after this object; None for plain HTTP."""
+
+    def __init__(self, health: Health, tls: Callable[[], TlsSource | None]) -> None:
+        self._path = health.path.encode("ascii")
+        self._timeout = health.timeout
+        self._tls = tls
+
+    async def __call__(self, node: Node) -> bool:
+        """Return True if the node responds in time with a status below 500.
+
+        A secured cluster responds with 401, one without a cluster manager with 503.
+        """
+        try:
+            async with asyncio.timeout(self._timeout):
+                status = await self._status(node)
+        except TimeoutError:
+            node.fault = f"no answer within {self._timeout:g} s"
+            return False
+        except OSError as exc:
+            node.fault = describe_connect_error(exc)
+            return False
+        except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            node.fault = "invalid answer"
+            return False
+        node.fault = f"status {status}"
+        return 200 <= status < 500
+
+    async def _status(self, node: Node) -> int:
+        source = self._tls() if node.tls else None
+        tls = source.connect_options(node.host) if source else {}
+        reader, writer = await asyncio.open_connection(node.host, node.port, **tls)
+        try:
+            writer.write(
+                b"GET %b HTTP/1.1\r\nHost: %b\r\nUser-Agent: mlc-gateway\r\nConnection: close\r\n\r\n"
+                % (self._path, node.authority)
+            )
+            version, status, *_ = (await reader.readuntil(b"\r\n")).split()
+            return int(status) if version.startswith(b"HTTP/1.") else 0
+        finally:
+            writer.transport.abort()
+
 
 _STUCK_AFTER = 30.0
 """Seconds in which no waiting request got a connection, after which a pool counts as stuck."""

@@ -1,6 +1,6 @@
 """The cluster's nodes: which one gets the next request, and which are excluded for now.
 
-The rules use counters and a clock that is passed in; `gateway.upstream.health` does the probing. There are two
+The rules use counters and a clock that is passed in; `gateway.upstream.client` does the probing. There are two
 independent reasons to exclude a node:
 
 - *down*: its probes failed `health.failures` times in a row; it is back after `health.successes` good ones;

@@ -8,8 +8,7 @@ import pytest
 
 from gateway.cli import serve
 from gateway.config.describe import bare, effective, rows, table, updated
-from gateway.config.environment import is_section, types_of
-from gateway.config.load import ConfigError, load
+from gateway.config.load import ConfigError, is_section, load, types_of
 from gateway.config.schema import Rule, Settings
 from gateway.config.source import Source
 

@@ -11,7 +11,7 @@ import pytest
 from gateway.execute.rewrite import Policy, rewrite_input
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import RuntimeValues
 from gateway.unified.request import read_execute
 from tests.delivery.cases import CALL, IMAGE, RESULT, turn
 from tests.delivery.simulated_cluster import cluster_of

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.delivery.call_model import _split_at_question
 from gateway.delivery.escaping import split_placeholders, unescape
-from gateway.delivery.prompt_parameter import _split_at_question
 from gateway.mlcommons.memory_form import show_readable
 from gateway.mlcommons.template import placeholder_names
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery.own_parts import fillable_parts
+from gateway.delivery.call_model import fillable_parts
 from gateway.providers import registry
 from tests.delivery.cases import CASES, IMAGE, text
 from tests.delivery.simulated_cluster import SimulatedCluster

@@ -25,7 +25,7 @@ from gateway.execute.body import payloads_of
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import RuntimeValues
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.request import parameters_as_strings, read_execute

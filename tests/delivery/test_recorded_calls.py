@@ -13,7 +13,7 @@ from gateway.agents.documents import read_profile
 from gateway.errors import UnresolvedAgent
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.rendering import first_call
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import RuntimeValues
 from gateway.unified.request import parameters_as_strings
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"

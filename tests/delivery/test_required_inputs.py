@@ -10,7 +10,7 @@ import pytest
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import Model
 from gateway.mlcommons.rendering import first_call
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import RuntimeValues
 from gateway.simulator.fixtures import Template, connector_body
 from tests.delivery.cases import CASES
 from tests.delivery.simulated_cluster import LLM_URL, SimulatedCluster

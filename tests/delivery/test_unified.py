@@ -15,7 +15,7 @@ from gateway.execute.rewrite import Policy, Rewrite, rewrite_input, rewrite_nati
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Tool
 from gateway.mlcommons.rendering import first_call
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import RuntimeValues
 from gateway.providers import registry
 from gateway.simulator.llm import LlmEndpoints
 from gateway.unified.request import read_execute

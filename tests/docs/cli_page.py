@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import click
 
 from gateway.cli import MODULES, commands
-from gateway.cli.command import ClusterOption, Command, Group
-from gateway.cli.exit_codes import EXIT_CODES
+from gateway.cli.command import EXIT_CODES, ClusterOption, Command, Group
 from tests.docs.pages import DOCS
 
 _HEAD = """# The command line

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from gateway.admin.application import MEMORY
-from gateway.admin.memory_pages import MemoryPages
+from gateway.admin.pages import MemoryPages
 from gateway.errors import GatewayError
 from gateway.proxy.routes import MANAGED, RUNS, Intent, route
 from tests.conftest import StartGateway

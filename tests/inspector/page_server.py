@@ -7,8 +7,7 @@ import threading
 from types import TracebackType
 from typing import Any, cast
 
-from gateway.admin.application import build_application
-from gateway.admin.listener import AdminListener
+from gateway.admin.application import AdminListener, build_application
 from gateway.admin.pages import AdminPages
 from gateway.config.schema import Limits, Secret
 from gateway.inspector.store import RecordStore

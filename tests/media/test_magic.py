@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.media.magic import check
-from gateway.media.unfetchable import Unfetchable
+from gateway.media.fetch import check
+from gateway.media.targets import Unfetchable
 from gateway.unified.formats import FORMATS
 from gateway.unified.model import MEDIA_KINDS, MediaKind
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.config.opensearch import OpenSearchAccount
+from gateway.config.types import OpenSearchAccount
 from gateway.memory.model import SessionKey, SessionPage, Turn
 from gateway.memory.store import SessionConflict, Store, StoreUnavailable
 from gateway.memory.stores import opensearch_cluster

@@ -225,7 +225,7 @@ def _agents_assessed_once() -> Iterator[None]:
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look again at once, for as long as a loaded machine takes; leave it to the system when files reach the disk."""
     monkeypatch.setattr("gateway.migrate.writer._PAUSE", 0.01)
-    monkeypatch.setattr("gateway.migrate.loading.SETTLE", 0.01)
+    monkeypatch.setattr("gateway.migrate.parking.SETTLE", 0.01)
     monkeypatch.setattr("gateway.cli.promote._PAUSE", 0.01)
     monkeypatch.setattr("gateway.cli.promote._PATIENCE", PATIENCE)
     monkeypatch.setattr("os.fsync", lambda _: None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.execute.response_headers import DELIVERY, NOTICE
-from gateway.migrate.samples import sample
+from gateway.migrate.proof import sample
 
 Post = Callable[[str, Any], tuple[int, Any, Mapping[str, str]]]
 Observed = dict[str, Any]

@@ -10,8 +10,8 @@ import pytest
 
 from gateway.agents.rules import Rule
 from gateway.migrate.assess import Assessment, abilities, assess, template_kind
+from gateway.migrate.proof import KINDS, sample
 from gateway.migrate.report import ability_as_json
-from gateway.migrate.samples import KINDS, sample
 from gateway.migrate.scan import scan
 from gateway.mlcommons.generations import Generation
 from gateway.providers import registry

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gateway.migrate.assess import assess
 from gateway.migrate.cleanup import leftovers
+from gateway.migrate.proof import KINDS
 from gateway.migrate.report import ClusterInfo, as_json
-from gateway.migrate.samples import KINDS
 from gateway.migrate.scan import scan
 from tests.conftest import examples
 from tests.delivery.simulated_cluster import cluster_of

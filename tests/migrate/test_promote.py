@@ -16,15 +16,16 @@ import pytest
 from gateway.config.load import load
 from gateway.migrate.promote import (
     PROMOTED,
+    QUESTION,
     V2,
     NotPromoted,
     Obstacle,
     Promotion,
     alias_rule,
     connector_change,
+    differences,
     promotion,
 )
-from gateway.migrate.promote_diff import QUESTION, differences
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
 from gateway.mlcommons.marks import MARKS

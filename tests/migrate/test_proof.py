@@ -10,7 +10,7 @@ import pytest
 from gateway.delivery.template_change import find_change, with_upgrades
 from gateway.migrate.proof import QUESTIONS, agent_proof, outcomes, raw_proof
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Tool
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import RuntimeValues
 from gateway.providers import registry
 from tests.delivery.simulated_cluster import SimulatedCluster
 

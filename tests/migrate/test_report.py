@@ -9,10 +9,9 @@ import pytest
 from rich.console import Console
 
 from gateway.agents.rules import Rule
-from gateway.migrate.agents_table import show, summary_line
 from gateway.migrate.assess import Assessment, Remedy, assess
-from gateway.migrate.report import ClusterInfo, as_json, missing
-from gateway.migrate.samples import KINDS
+from gateway.migrate.proof import KINDS
+from gateway.migrate.report import ClusterInfo, as_json, missing, show, summary_line
 from gateway.migrate.scan import scan
 from tests.migrate.conftest import Deployment, StartDeployment
 from tests.migrate.observed import upgrade_command

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.migrate import loading, parking
+from gateway.migrate import parking
 from gateway.migrate.writer import Writer
 from tests.conftest import mostly_slow
 from tests.migrate.under_traffic import IMAGES_RATE, NEW, RATES, STATES, WAYS, Busy, DropsOnly, naive, run
@@ -73,8 +73,8 @@ def test_a_single_change_does_not_always_take_effect(way: str, rate: float) -> N
 def test_a_load_that_began_before_the_write_does_not_stay() -> None:
     busy = Busy("internal", "used", 0.001, 0, load_seconds=0.5)
     writer = Writer(busy, clock=busy)
-    loading.unload(writer, [busy.model])
+    parking.unload(writer, [busy.model])
     busy.request()
     busy.resources.models[busy.model]["connector"]["actions"][0]["request_body"] = NEW
-    loading.reload(writer, [busy.model])
+    parking.reload(writer, [busy.model])
     assert busy.uses_new_template()

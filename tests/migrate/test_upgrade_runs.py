@@ -95,7 +95,7 @@ def test_a_model_that_a_request_has_loaded_gets_the_new_template(
 def test_an_upgrade_that_is_not_in_use_is_taken_back(
     deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.migrate.loading.unload", lambda *_: None)
+    monkeypatch.setattr("gateway.migrate.parking.unload", lambda *_: None)
     _, agent = used(deployment, inside=True)
     status, _, err = command("upgrade", agent, "--apply", "--probe", "template", "--url", deployment.url)
     assert status == 3

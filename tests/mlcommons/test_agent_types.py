@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
 from gateway.mlcommons.agents import BEHAVIOURS, behaviour_of
 from gateway.mlcommons.agents.conversational import Conversational
-from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.generations import FLOW_TYPES, AgentType, Generation
 from gateway.mlcommons.profile import AgentProfile
 
 

@@ -14,7 +14,7 @@ from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Tool
 from gateway.mlcommons.rendering import first_call, first_llm, is_strict_json
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import RuntimeValues
 from tests.conftest import examples
 from tests.delivery.simulated_cluster import LISTED, cluster_of
 from tests.matrix import VERSIONS

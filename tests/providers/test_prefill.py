@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gateway.providers import claude, nova, registry
+from gateway.providers import recognition, registry
 
 CLAUDE_3 = (
     "claude-3-haiku-20240307",
@@ -39,24 +39,24 @@ THINKING = {"type": "enabled", "budget_tokens": 2000}
 
 @pytest.mark.parametrize("model", CLAUDE_3)
 def test_claude_3_does(model: str) -> None:
-    assert claude.continues_assistant(model)
+    assert recognition.continues_assistant(model)
 
 
 @pytest.mark.parametrize("model", OTHERS)
 def test_no_other_model_is_known_to(model: str) -> None:
-    assert not claude.continues_assistant(model)
+    assert not recognition.continues_assistant(model)
 
 
 @pytest.mark.parametrize("model", NOVA)
 def test_nova_does(model: str) -> None:
-    assert nova.takes_messages(model)
+    assert recognition.takes_messages(model)
     url = f"https://bedrock.example/model/{quote(model, safe='')}/converse"
     assert registry.provider("bedrock").continues_assistant(url, {})
 
 
 @pytest.mark.parametrize("model", NOT_NOVA)
 def test_what_is_no_nova_model_that_takes_messages(model: str) -> None:
-    assert not nova.takes_messages(model)
+    assert not recognition.takes_messages(model)
 
 
 @pytest.mark.parametrize(

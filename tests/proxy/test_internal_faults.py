@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, ClientTimeout
 
-from gateway.admin.listener import AdminListener
+from gateway.admin.application import AdminListener
 from gateway.app import Gateway, build
 from gateway.inspector.process.gathering import Gathering
 from gateway.inspector.process.recorder import ProcessRecorder

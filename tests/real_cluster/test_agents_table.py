@@ -16,7 +16,7 @@ import pytest
 import urllib3
 
 from gateway.cli import run
-from gateway.migrate.samples import KINDS
+from gateway.migrate.proof import KINDS
 from tests.migrate.observed import Observed, observed_ability
 
 from .agents import TEMPLATES, TYPES, WIRES, Api, agent_body, connect, connector_body, register

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import run
-from gateway.migrate.promote_diff import QUESTION, differences
+from gateway.migrate.promote import QUESTION, differences
 from gateway.providers import registry
 
 from .agents import WIRES, Api, agent_body, connect, register, request_body

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidInput
-from gateway.register.changes import notices
-from gateway.register.defaults import default_tools
-from gateway.register.documents import agent_body
+from gateway.register.documents import agent_body, default_tools
+from gateway.register.handler import notices
 from gateway.register.target import Target, check, makes_model
 from tests.register.simulated_cluster import ANTHROPIC, BEDROCK, GEMINI, INVOKE, OPENAI, TAG, TARGETS, block, read
 

@@ -11,9 +11,8 @@ import pytest
 
 from gateway.mlcommons.marks import MARKS
 from gateway.notices import Notice
-from gateway.register.changes import notices
-from gateway.register.documents import agent_body, mcp_connector_body, model_body
-from gateway.register.native import as_native
+from gateway.register.documents import agent_body, as_native, mcp_connector_body, model_body
+from gateway.register.handler import notices
 from gateway.register.target import Target, check, makes_model, takes
 from tests.register.simulated_cluster import AGENTS, BEDROCK, GEMINI, OPENAI, TAG, TARGETS, block, read, registration_of
 

@@ -13,7 +13,7 @@ from gateway.app import build
 from gateway.config.load import ConfigError
 from gateway.config.schema import Tls, Upstream
 from gateway.observe.logs import configure
-from gateway.upstream.health import Prober
+from gateway.upstream.client import Prober
 from gateway.upstream.nodes import NodeSet
 from gateway.upstream.tls import to_cluster
 from tests.conftest import StartGateway, settings_for

@@ -14,7 +14,7 @@ from gateway.config.load import ConfigError
 from gateway.config.schema import Health, Tls, Upstream
 from gateway.errors import UpstreamUnavailable
 from gateway.observe.logs import Logger
-from gateway.upstream.health import Prober
+from gateway.upstream.client import Prober
 from gateway.upstream.nodes import Node, NodeSet, may_retry
 from gateway.upstream.tls import to_cluster
 from tests.conftest import examples, settings_for

@@ -22,7 +22,7 @@ from opensearchpy.exceptions import ConnectionError as NoConnection
 from opensearchpy.exceptions import ConnectionTimeout, SerializationError, TransportError
 from opensearchpy.serializer import JSONSerializer
 
-from gateway.config.opensearch import OpenSearchAccount
+from gateway.config.types import OpenSearchAccount
 from gateway.memory.store import StoreThrottled, StoreUnavailable, TooLargeForStore
 from gateway.memory.stores.opensearch_credentials import HeldCredentials, find_credentials
 

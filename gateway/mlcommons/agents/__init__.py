@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.agents.base import AgentBehaviour
 from gateway.mlcommons.agents.conversational import Conversational
 from gateway.mlcommons.agents.conversational_v2 import ConversationalV2
 from gateway.mlcommons.agents.flow import ConversationalFlow, Flow
 from gateway.mlcommons.agents.planner import Planner
+from gateway.mlcommons.generations import AgentType
 from gateway.mlcommons.profile import AgentProfile
 
 _CONVERSATIONAL = Conversational()

@@ -8,8 +8,7 @@ from typing import ClassVar, Literal
 
 from gateway.mlcommons.expansion import expand
 from gateway.mlcommons.profile import AgentProfile, Model, Tool
-from gateway.mlcommons.runtime_values import RuntimeValues
-from gateway.mlcommons.template import escape_json
+from gateway.mlcommons.template import RuntimeValues, escape_json
 
 Requirement = Literal["tool", "memory"]
 

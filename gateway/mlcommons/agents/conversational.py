@@ -10,7 +10,7 @@ from gateway.mlcommons.agents.flow import selected_tools
 from gateway.mlcommons.expansion import expand
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, overlay
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import RuntimeValues
 from gateway.providers import registry
 
 DEFAULT_RAW = "_chat_history,_tools,_interactions,tool_configs"

@@ -6,13 +6,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, NamedTuple
 
-from gateway.mlcommons.agent_types import FLOW_TYPES, AgentType
 from gateway.mlcommons.agents.base import AgentBehaviour, Requirement
 from gateway.mlcommons.expansion import RenderFailure, expand, spend, spend_on_json
-from gateway.mlcommons.generations import ABILITIES
+from gateway.mlcommons.generations import ABILITIES, FLOW_TYPES, AgentType
 from gateway.mlcommons.profile import AgentProfile, Model, Tool, overlay
-from gateway.mlcommons.runtime_values import RuntimeValues
-from gateway.mlcommons.template import escape_json, may_be_json
+from gateway.mlcommons.template import RuntimeValues, escape_json, may_be_json
 from gateway.mlcommons.tool_types import CONNECTOR_TOOL, PLANNING_TOOL, type_of
 
 # Stands for the cluster's own text: only the placeholders in it matter to the proof.

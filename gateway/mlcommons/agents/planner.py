@@ -8,7 +8,7 @@ from typing import ClassVar
 from gateway.mlcommons.agents.base import AgentBehaviour
 from gateway.mlcommons.expansion import expand
 from gateway.mlcommons.profile import AgentProfile
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import RuntimeValues
 
 _RAW = "tool_configs,_tools"
 # Stands for the cluster's own text: only the placeholders in it matter to the proof.

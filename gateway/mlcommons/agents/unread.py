@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.mlcommons.agent_types import AgentType
 from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.agents.flow import Flow, selected_tools, unread_llm
-from gateway.mlcommons.generations import ABILITIES
+from gateway.mlcommons.generations import ABILITIES, AgentType
 from gateway.mlcommons.profile import AgentProfile, Tool
-from gateway.mlcommons.runtime_values import RuntimeValues
+from gateway.mlcommons.template import RuntimeValues
 from gateway.mlcommons.tool_types import MODEL_TOOL
 
 

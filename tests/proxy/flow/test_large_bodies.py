@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.ports import Forward
-from gateway.upstream import large_body
-from gateway.upstream.large_body import LargeBody
+from gateway.upstream import connection
+from gateway.upstream.connection import LargeBody
 from tests.conftest import StartGateway
 from tests.faults.upstream import settled
 from tests.proxy.use_case import UseCase
@@ -54,7 +54,7 @@ def test_a_turn_of_the_loop_writes_one_part(pieces: list[bytes], part: int, call
         return transport.turns
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(large_body, "_PART", part)
+        patch.setattr(connection, "_PART", part)
         turns = asyncio.run(run())
     assert b"".join(turns) == b"".join(pieces)
     assert max(map(len, turns)) <= 2 * part  # one when it was resumed, and the next one of the same turn
