@@ -1,6 +1,6 @@
 """The commands of ``mlc-gateway``. Each is a module with a click command named ``command``.
 
-A module is imported when its command runs; the general help imports all of them.
+A module is imported when its command runs.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ import click
 from gateway import __version__
 from gateway.cli.command import EXIT_CODES, expand
 
-MODULES = {
-    "serve": "gateway.cli.serve",
-    "demo": "gateway.cli.demo",
-    "rewrite": "gateway.cli.rewrite",
-    "check-config": "gateway.cli.check_config",
-    "agents": "gateway.cli.agents",
-    "upgrade": "gateway.cli.upgrade",
-    "rollback": "gateway.cli.rollback",
-    "promote": "gateway.cli.promote",
-    "cleanup": "gateway.cli.cleanup",
-    "memory": "gateway.cli.memory",
-    "tail": "gateway.cli.tail",
-    "har": "gateway.cli.har",
-    "replay": "gateway.cli.replay",
+SUMMARIES = {
+    "serve": "Run the gateway in front of a cluster.",
+    "demo": "Show what reaches the LLMs of simulated clusters.",
+    "rewrite": "Print what the gateway would send for a request.",
+    "check-config": "Check the settings and print the ones in effect.",
+    "agents": "List what each agent of a cluster accepts.",
+    "upgrade": "Change connectors so that agents accept more.",
+    "rollback": "Undo upgrades from their backup files.",
+    "promote": "Register a legacy agent as a unified one.",
+    "cleanup": "Remove what unfinished registrations left behind.",
+    "memory": "Manage the sessions that the gateway keeps.",
+    "tail": "Print the exchanges of a running gateway.",
+    "har": "Recorded exchanges as HAR files, and back.",
+    "replay": "Send the requests of a HAR file again, and compare.",
 }
+"""The commands in the order of the help, each in the module of its name (`_` for `-`), and what each does. They stand
+here, so that the general help need not import the modules."""
 
 _PROGRAM = "mlc-gateway"
 _INTERRUPTED = 130
@@ -38,18 +40,22 @@ _INTERRUPTED = 130
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
+def _module(command: str) -> str:
+    return f"gateway.cli.{command.replace('-', '_')}"
+
+
 class Commands(click.Group):
     """The group of all commands, imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands that are installed, in the order of the help."""
-        return [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
+        return [name for name in SUMMARIES if importlib.util.find_spec(_module(name))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command; None: there is none of this name."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = importlib.import_module(MODULES[cmd_name]).command
+        command: click.Command = importlib.import_module(_module(cmd_name)).command
         return command
 
     def resolve_command(
@@ -69,6 +75,11 @@ class Commands(click.Group):
         """Parse the options before the command; they may be abbreviated."""
         first = next((index for index, arg in enumerate(args) if not arg.startswith("-")), len(args))
         return super().parse_args(ctx, [*expand(self.get_params(ctx), args[:first]), *args[first:]])
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUMMARIES[name]) for name in self.list_commands(ctx)])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of exit codes."""

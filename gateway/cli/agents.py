@@ -53,7 +53,7 @@ class _Kinds(click.ParamType[tuple[str, ...]]):
         return [CompletionItem(f"{before}{comma}{kind}") for kind in KINDS if kind.startswith(last)]
 
 
-@click.command("agents", cls=Command, short_help="List what each agent of a cluster accepts.", examples=_EXAMPLES)
+@click.command("agents", cls=Command, examples=_EXAMPLES)
 @click.argument(
     "agents", nargs=-1, metavar="[AGENT]...", help="Ids or names (default: all agents that a search finds)."
 )

@@ -18,9 +18,7 @@ mlc-gateway check-config -c config/gateway.yaml
 GATEWAY__UPSTREAM__URL=https://search.example.org mlc-gateway check-config -c config/gateway.yaml"""
 
 
-@click.command(
-    "check-config", cls=Command, short_help="Check the settings and print the ones in effect.", examples=_EXAMPLES
-)
+@click.command("check-config", cls=Command, examples=_EXAMPLES)
 @click.option("-c", "--config", type=FILE, metavar="FILE", help="Settings file, YAML or TOML.")
 def command(config: Path | None) -> int:
     """Check the settings and the files they name, and print the settings in effect, without secrets.

@@ -28,9 +28,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, minutes: float) -> floa
     return minutes * 60
 
 
-@click.command(
-    "cleanup", cls=Command, short_help="Remove what unfinished registrations left behind.", examples=_EXAMPLES
-)
+@click.command("cleanup", cls=Command, examples=_EXAMPLES)
 @click.option("--apply", is_flag=True, help="Remove them. Without it, they are only listed.")
 @click.option(
     "--older-than",

@@ -24,7 +24,7 @@ mlc-gateway demo --once --json | jq -r '.outcome // .sum'"""
 _PORT = 9209
 
 
-@click.command("demo", cls=Command, short_help="Show what reaches the LLMs of simulated clusters.", examples=_EXAMPLES)
+@click.command("demo", cls=Command, examples=_EXAMPLES)
 @click.option("--once", is_flag=True, help="Exit after the tables instead of running on.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.option(

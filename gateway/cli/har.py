@@ -31,7 +31,7 @@ mlc-gateway har import -c config/gateway.yaml traffic.har"""
 _BATCH = 100
 
 
-@click.group("har", cls=Group, short_help="Recorded exchanges as HAR files, and back.", examples=_EXAMPLES)
+@click.group("har", cls=Group, examples=_EXAMPLES)
 def command() -> None:
     """Write the exchanges that the gateway recorded to a HAR file, or put those of a file among them.
 

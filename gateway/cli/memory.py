@@ -15,7 +15,7 @@ mlc-gateway memory export -c config/gateway.yaml gws-my-agent-id-0123456789abcde
 mlc-gateway memory copy -c config/gateway.yaml --from sqlite --to opensearch"""
 
 
-@click.group("memory", cls=Group, short_help="Manage the sessions that the gateway keeps.", examples=_EXAMPLES)
+@click.group("memory", cls=Group, examples=_EXAMPLES)
 def command() -> None:
     """List, show, export, delete, pin and copy the sessions that the gateway keeps, of all owners.
 

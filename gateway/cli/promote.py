@@ -81,7 +81,7 @@ class _Options:
     probe: Literal["documents", "execute"]
 
 
-@click.command("promote", cls=Command, short_help="Register a legacy agent as a unified one.", examples=_EXAMPLES)
+@click.command("promote", cls=Command, examples=_EXAMPLES)
 @click.argument(
     "agent", metavar="AGENT", help="Id or name of a legacy agent; write -- before one that starts with a dash."
 )

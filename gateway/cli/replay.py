@@ -36,9 +36,7 @@ mlc-gateway replay traffic.har --to https://staging:9200 --user admin --allow-ex
 _MOST_ROWS = 50
 
 
-@click.command(
-    "replay", cls=Command, short_help="Send the requests of a HAR file again, and compare.", examples=_EXAMPLES
-)
+@click.command("replay", cls=Command, examples=_EXAMPLES)
 @click.argument("file", type=FILE, metavar="FILE")
 @click.option("--to", "url", required=True, type=URL, metavar="URL", help="Where to send them: a gateway or a cluster.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")

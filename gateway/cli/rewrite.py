@@ -43,9 +43,7 @@ class _Documents:
     version: str
 
 
-@click.command(
-    "rewrite", cls=Command, short_help="Print what the gateway would send for a request.", examples=_EXAMPLES
-)
+@click.command("rewrite", cls=Command, examples=_EXAMPLES)
 @click.argument("body", required=False, metavar="[FILE]", help="Execute body (default: standard input).")
 @click.option("--provider", metavar="NAME", help=f"Map to a provider, without an agent: {', '.join(registry.names())}.")
 @click.option("--agent", type=FILE, metavar="FILE", help="The agent's document.")

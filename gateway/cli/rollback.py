@@ -24,7 +24,7 @@ mlc-gateway rollback -c config/gateway.yaml --force mlc-backups/*.json
     (even if somebody changed the connectors since the upgrade)"""
 
 
-@click.command("rollback", cls=Command, short_help="Undo upgrades from their backup files.", examples=_EXAMPLES)
+@click.command("rollback", cls=Command, examples=_EXAMPLES)
 @click.argument(
     "files", nargs=-1, required=True, type=FILE, metavar="FILE...", help="Backup files; the newest is undone first."
 )

@@ -21,7 +21,7 @@ mlc-gateway serve -c config/gateway.yaml --upstream https://search.example.org:9
 mlc-gateway serve --upstream http://127.0.0.1:9200 --listen 0.0.0.0:9209 --workers 4"""
 
 
-@click.command("serve", cls=Command, short_help="Run the gateway in front of a cluster.", examples=_EXAMPLES)
+@click.command("serve", cls=Command, examples=_EXAMPLES)
 @click.option("-c", "--config", type=FILE, metavar="FILE", help="Settings file, YAML or TOML.")
 @click.option("--upstream", metavar="URL", help="Address of the cluster; replaces upstream.url and upstream.nodes.")
 @click.option("--listen", metavar="HOST:PORT", help="Where to serve the cluster's API (default: 127.0.0.1:9209).")

@@ -63,7 +63,7 @@ class CanNotFollow(Exception):
     """The gateway does not send its exchanges. The message says why, and what to do."""
 
 
-@click.command("tail", cls=Command, short_help="Print the exchanges of a running gateway.", examples=_EXAMPLES)
+@click.command("tail", cls=Command, examples=_EXAMPLES)
 @click.option(
     "--gateway", "url", type=URL, default="http://127.0.0.1:9601", metavar="URL",
     help=f"Admin port of the gateway (default: http://127.0.0.1:9601). {ADMIN_TOKEN} holds its token.",

@@ -74,7 +74,7 @@ class _Options(RunOptions):
     resume: Path | None
 
 
-@click.command("upgrade", cls=Command, short_help="Change connectors so that agents accept more.", examples=_EXAMPLES)
+@click.command("upgrade", cls=Command, examples=_EXAMPLES)
 @click.argument(
     "agents", nargs=-1, metavar="[AGENT]...", help="Ids or names; write -- before one that starts with a dash."
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from gateway.cli import MODULES, commands
+from gateway.cli import SUMMARIES, commands
 from gateway.cli.command import EXIT_CODES, ClusterOption, Command, Group
 from tests.docs.pages import DOCS
 
@@ -36,7 +36,7 @@ _MLC_GATEWAY_COMPLETE=fish_source mlc-gateway | source    # fish: ~/.config/fish
 
 def render() -> str:
     """Return the whole page."""
-    found = [pair for name in MODULES for pair in _commands(name)]
+    found = [pair for name in SUMMARIES for pair in _commands(name)]
     sections = "".join(_section(name, command) for name, command in found)
     cluster = _options(next(command for name, command in found if name == "agents"), of_cluster=True)
     return _HEAD + _overview(found) + _exit_codes() + _COMPLETION + sections + _CLUSTER + cluster
@@ -51,7 +51,10 @@ def _commands(name: str) -> Iterator[tuple[str, Command]]:
 
 
 def _overview(found: list[tuple[str, Command]]) -> str:
-    rows = "".join(f"| [`{name}`](#{name.replace(' ', '-')}) | {command.short_help} |\n" for name, command in found)
+    rows = "".join(
+        f"| [`{name}`](#{name.replace(' ', '-')}) | {SUMMARIES.get(name) or command.short_help} |\n"
+        for name, command in found
+    )
     return f"\n| command | what it does |\n|---|---|\n{rows}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import MODULES
+from gateway.cli import SUMMARIES
 from gateway.config.load import load
 from gateway.execute.response_headers import DELIVERY, NOTICE
 from gateway.proxy import decided
@@ -152,6 +152,6 @@ def test_every_command_in_a_shell_block_exists() -> None:
     for file in [*sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("*.md"))]:
         for block in re.findall(r"^```sh\n(.*?)^```", file.read_text(), re.MULTILINE | re.DOTALL):
             for command in re.findall(r"^(?:\w+=\S+ )*mlc-gateway (\w[\w-]*)", block, re.MULTILINE):
-                assert command in MODULES, (file.name, command)
+                assert command in SUMMARIES, (file.name, command)
             for target in re.findall(r"^make ([\w-]+)", block, re.MULTILINE):
                 assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), (file.name, target)
