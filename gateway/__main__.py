@@ -10,7 +10,7 @@ import sys
 def main() -> int:
     """Run the command that the arguments name, and return its exit code."""
     _open_standard_streams()
-    if sys.argv[1:2] == ["serve"]:  # until `gateway.process.on_hang_up`; imports take half a second
+    if sys.argv[1:2] == ["serve"]:  # until `gateway.app.process.on_hang_up`; imports take half a second
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     from gateway.cli import run
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from gateway.app import supervisor
 from gateway.cli.check_config import report
 from gateway.cli.command import FILE, Command
 from gateway.config.load import ConfigError
 from gateway.config.source import Source
 from gateway.proxy.acceptor import UNIX
-from gateway.supervisor import processes
 
 _EXAMPLES = """\
 mlc-gateway serve --upstream http://127.0.0.1:9200
@@ -39,7 +39,7 @@ def command(config: Path | None, **options: Any) -> int:
     An option overrides the settings file and the environment.
     """
     try:
-        processes.run_loop(processes.serve(Source(config, overrides(**options))))
+        supervisor.run_loop(supervisor.serve(Source(config, overrides(**options))))
     except ConfigError as error:
         return report(error)
     except OSError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway import app
+from gateway.app import gateway as app
 from gateway.cli import run
 from gateway.demo.arrival import find_difference, format_conversation, map_turns
 from gateway.demo.bodies import bodies

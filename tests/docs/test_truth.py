@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway import process
 from gateway.admin import pages
+from gateway.app import process, supervisor
+from gateway.app import supervisor as supervisor_admin
 from gateway.config.describe import rows
 from gateway.config.schema import Settings
 from gateway.proxy import closing, disconnects, listener, relay
-from gateway.supervisor import admin as supervisor_admin
-from gateway.supervisor import processes
 from gateway.upstream import client, tls
 from gateway.upstream.auth import authenticator
 from tests.docs.pages import DOCS, GATEWAY, ROOT, page
@@ -158,10 +157,10 @@ SECONDS = [
     ("operate/operations.md", "`listen.drain_seconds` ({})", f"{DEFAULTS.listen.drain_seconds:g}"),
     ("operate/operations.md", "`listen.shutdown_seconds` ({})", f"{DEFAULTS.listen.shutdown_seconds:g}"),
     ("operate/operations.md", "It counts from {} s after the first", f"{process._ECHO:g}"),
-    ("operate/operations.md", "kills those that are still there {} s later", f"{processes._GRACE:g}"),
+    ("operate/operations.md", "kills those that are still there {} s later", f"{supervisor._GRACE:g}"),
     ("operate/operations.md", "has closed, too, or for {} s", f"{closing.LINGER:g}"),
-    ("operate/operations.md", "after {} s the first time", f"{processes._FIRST:g}"),
-    ("operate/operations.md", "up to {} s if it keeps ending", f"{processes._LONGEST:g}"),
+    ("operate/operations.md", "after {} s the first time", f"{supervisor._FIRST:g}"),
+    ("operate/operations.md", "up to {} s if it keeps ending", f"{supervisor._LONGEST:g}"),
     ("operate/operations.md", "answer within {} seconds is missing", {2.0: "two"}.get(supervisor_admin._ASKED, "")),
     ("operate/memory.md", "takes longer than {} seconds is a 504", f"{supervisor_admin._RELAYED:g}"),
     ("operate/operations.md", "every `health.interval` ({} s)", f"{DEFAULTS.upstream.health.interval:g}"),
@@ -224,6 +223,6 @@ def test_the_page_of_dependencies_tells_what_aiohttp_is_used_for() -> None:
         for file in GATEWAY.rglob("*.py")
         if re.search(r"^\s*(from|import) aiohttp", file.read_text(), re.MULTILINE)
     }
-    assert users == {"admin", "app.py", "cli", "inspector", "media", "policy", "proxy", "simulator", "supervisor"}
+    assert users == {"admin", "app", "cli", "inspector", "media", "policy", "proxy", "simulator"}
     (row,) = re.findall(r"^\| `aiohttp` \|.*$", page("internals/dependencies.md"), re.MULTILINE)
     assert all(word in row for word in ("admin port", "media by URL", "simulator", "embedded"))

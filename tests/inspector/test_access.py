@@ -9,9 +9,9 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
 from gateway.admin.application import build_application
+from gateway.app.supervisor import SupervisorPages
 from gateway.config.schema import Secret
 from gateway.observe.logs import configure
-from gateway.supervisor.admin import SupervisorPages
 from tests.inspector import exchanges
 from tests.inspector.in_memory_store import InMemoryRecords
 from tests.inspector.page_server import TOKEN, admin_pages

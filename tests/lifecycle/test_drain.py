@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway.process import _ECHO
+from gateway.app.process import _ECHO
 from tests.lifecycle.load import Tally, client, echo, seen
 from tests.lifecycle.process import PATIENCE, Process, until
 from tests.lifecycle.test_workers import children

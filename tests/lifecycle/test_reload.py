@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gateway.app.wiring import UseCases
 from gateway.config.inspector import Inspector
 from gateway.inspector.store import RecordSink, StoreError
-from gateway.runtime import UseCases
 from tests.conftest import StartGateway
 from tests.lifecycle.load import Tally, client, echo
 from tests.lifecycle.process import PATIENCE, Process

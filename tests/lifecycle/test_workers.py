@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from gateway.app.supervisor import merge_metrics
 from gateway.observe.metrics import Metrics
-from gateway.supervisor.admin import merge_metrics
 from tests.lifecycle.process import Process, until
 from tests.wire import RecordingUpstream, send_request
 

@@ -19,12 +19,12 @@ from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from gateway.admin.application import build_application
+from gateway.app import supervisor as supervisor
+from gateway.app.supervisor import SupervisorPages
 from gateway.config.schema import Secret
 from gateway.memory.model import Page, SessionKey
 from gateway.memory.store import StoreUnavailable
 from gateway.observe.logs import configure
-from gateway.supervisor import admin as supervisor
-from gateway.supervisor.admin import SupervisorPages
 from tests.conftest import StartGateway
 from tests.memory.conversations import assistant, image, key, turn, user
 from tests.memory.in_memory_store import InMemoryStore

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from gateway.agents.lookup import Credentials
+from gateway.app.wiring import UseCases
 from gateway.memory import rest_handler
 from gateway.memory.model import Block, Metadata, Owner, Session, SessionKey, StoredMessage
 from gateway.memory.owner import caller_of, message_id, new_session_id
 from gateway.memory.rest import working_document
 from gateway.memory.rest_handler import SessionResources
 from gateway.memory.store import Store, StoreUnavailable
-from gateway.runtime import UseCases
 from tests.conftest import StartGateway
 from tests.memory.conversations import assistant, image, tool_result, tool_use, turn, user
 from tests.memory.in_memory_store import InMemoryStore

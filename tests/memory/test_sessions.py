@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.app.wiring import Runtime, build_use_case
 from gateway.config.load import ConfigError
 from gateway.config.memory import AgentCoreStore, Memory, OpenSearchStore, Retention, Window
 from gateway.config.types import Secret
@@ -22,8 +23,6 @@ from gateway.memory.store import NEWEST, StoreUnavailable, TooLargeForStore, Unr
 from gateway.memory.stores.sqlite import SqliteStore
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
-from gateway.runtime import Runtime
-from gateway.use_cases import build_use_case
 from tests.conftest import settings_for
 from tests.memory.conversations import assistant, texts, turn, user
 from tests.memory.in_memory_store import InMemoryStore

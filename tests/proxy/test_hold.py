@@ -10,9 +10,9 @@ import pytest
 
 from gateway.agents.holds import MOST_HOLDS, Holds
 from gateway.app import Gateway
+from gateway.app.wiring import UseCases
 from gateway.config.types import Secret
 from gateway.ports import ExecuteCall, Forward
-from gateway.runtime import UseCases
 from tests.conftest import StartGateway
 from tests.proxy.use_case import UseCase
 from tests.wire import OK, Parsed, RecordingUpstream, read_message, send_request

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.app.supervisor import SupervisorPages
 from gateway.config.schema import Secret
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
 from gateway.observe.sizes import Sizes
-from gateway.supervisor.admin import SupervisorPages
 from tests.docs.pages import ROOT
 
 DASHBOARD = ROOT / "config/grafana/dashboard.json"

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.allocation import keep_freed_memory
-from gateway.app import Gateway, build, load_checked
+from gateway.app.checks import load_checked
+from gateway.app.gateway import Gateway, build
 from gateway.config.load import ConfigError
 from gateway.config.schema import Settings
 from gateway.observe.logs import Logger, configure

@@ -6,33 +6,25 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
-
-from aiohttp import web
+from collections.abc import Coroutine
 
 from gateway.admin.application import AdminListener, build_application
 from gateway.admin.pages import AdminPages
-from gateway.config.problems import ConfigError, ConfigProblem, depends_on
+from gateway.app.wiring import Runtime, UseCase, build_use_case
 from gateway.config.schema import Listen, Secret, Settings
 from gateway.config.source import check_reload
 from gateway.inspector.all_sinks import OpenSinks
-from gateway.inspector.records import make_redactor
-from gateway.inspector.stores.registry import check_sinks
-from gateway.inspector.telemetry import check_telemetry
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics
 from gateway.observe.nodes import Nodes
 from gateway.observe.sizes import Sizes
 from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
-from gateway.proxy.application import Application
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.listener import DataListener
 from gateway.recording import Recording
-from gateway.runtime import Runtime, UseCase
 from gateway.upstream.client import Upstream
-from gateway.upstream.tls import TlsSource, on_data_port, to_cluster, watch
-from gateway.use_cases import build_use_case
+from gateway.upstream.tls import TlsSource, on_data_port, watch
 
 _ADMIN_GRACE = 1.0
 
@@ -237,38 +229,6 @@ async def _retire(runtime: Runtime, recording: Recording | None) -> None:
             await recording.stop()
 
 
-def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> web.Application:
-    """Make an aiohttp application that is the gateway, to be run, nested or given middlewares.
-
-    It answers every request for which the application has no route of its own. Run it with `auto_decompress=False`, so
-    that bodies are relayed unchanged, and with `handler_cancellation=True`, so that a client that has gone ends its
-    request; `gateway.app.RUNNER_OPTIONS` holds both. It has no admin port, and listens where its runner says.
-
-    Raises:
-        ConfigError: as `Gateway`; on startup also a file that the settings name can't be used.
-    """
-    log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
-    metrics = Metrics()
-    recording = Recording(settings, log, metrics)
-    runtime = Runtime(settings, use_case or build_use_case(), log, metrics, recording.recorder)
-
-    async def run(_: web.Application) -> AsyncIterator[None]:
-        async with contextlib.AsyncExitStack() as undo:
-            undo.push_async_callback(recording.stop)
-            await recording.start()
-            undo.push_async_callback(runtime.close)
-            await runtime.start()
-            runtime.port.lifecycle.start()
-            undo.callback(runtime.port.lifecycle.stop)
-            yield
-            await runtime.ended()
-
-    app = web.Application()
-    Application(runtime.port).add_to(app)
-    app.cleanup_ctx.append(run)
-    return app
-
-
 def build(
     settings: Settings,
     use_case: UseCase | None = None,
@@ -283,71 +243,3 @@ def build(
     """
     log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
     return Gateway(settings, use_case or build_use_case(), log, sinks, is_worker)
-
-
-def load_checked(load: Callable[[], Settings], log: Logger | None = None, running: Settings | None = None) -> Settings:
-    """Load the settings, and check them with `check` and `check_reload`. Blocks on files.
-
-    log: by default one as the settings say. running: those in effect, if they are to be reloaded.
-
-    Raises:
-        ConfigError: with the problems of all three.
-    """
-    problems: list[ConfigProblem] = []
-    wrong: Collection[str] = ()
-    try:
-        settings = load()
-    except ConfigError as error:
-        if error.readable is None:
-            raise
-        settings, wrong = error.readable, error.wrong
-        problems += error.problems
-    log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
-    checks: list[Callable[[], None]] = [lambda: check(settings, log, wrong)]
-    if running is not None:
-        checks.append(lambda: check_reload(running, settings, wrong))
-    problems += _problems_of(checks)
-    if problems:
-        raise ConfigError(list(dict.fromkeys(problems)))
-    return settings
-
-
-def check(settings: Settings, log: Logger, wrong: Collection[str] = ()) -> None:
-    """Check the settings against the installed providers, the store of sessions and the named files. Blocks on files.
-
-    wrong: paths of settings that could not be read. What depends on one of them is not checked.
-
-    Raises:
-        ConfigError: as `Gateway` and `Gateway.start`.
-    """
-    from gateway.execute.build import check_rules
-    from gateway.memory.stores.registry import check_store
-    from gateway.policy.policies import check_policies
-
-    def report(problems: list[ConfigProblem]) -> None:
-        if problems:
-            raise ConfigError(problems)
-
-    parts: tuple[tuple[tuple[str, ...], Callable[[], object]], ...] = (
-        (("memory",), lambda: report(check_store(settings.memory))),
-        (("inspector",), lambda: report(check_sinks(settings.inspector))),
-        (("telemetry", "logs.access", "logs.access_file"), lambda: report(check_telemetry(settings))),
-        (("agents.rules",), lambda: check_rules(settings)),
-        (("policy", "memory"), lambda: check_policies(settings)),
-        (("inspector",), lambda: make_redactor(settings.inspector)),
-        (("listen.tls",), lambda: on_data_port(settings.listen.tls, log)),
-        (("upstream.tls",), lambda: to_cluster(settings.upstream.tls, log)),
-    )
-    problems = _problems_of(part for paths, part in parts if not depends_on(paths, wrong))
-    if problems:
-        raise ConfigError(list(dict.fromkeys(problems)))  # sessions and budgets may have the same store
-
-
-def _problems_of(checks: Iterable[Callable[[], object]]) -> list[ConfigProblem]:
-    problems: list[ConfigProblem] = []
-    for check_part in checks:
-        try:
-            check_part()
-        except ConfigError as error:
-            problems += error.problems
-    return problems
