@@ -21,7 +21,6 @@ from pathlib import Path
 
 from gateway.config.inspector import AuditFile as AuditSettings
 from gateway.config.inspector import SqliteExchanges
-from gateway.inspector.lines import LineRequest, LineResponse, Lines
 from gateway.inspector.store import Filter, RecordSink
 from gateway.inspector.stores.audit_file import AuditFile
 from gateway.inspector.stores.sqlite import SqliteStore
@@ -35,7 +34,7 @@ from gateway.observe.record import (
     Step,
 )
 
-BATCH, LINES = 64, 250
+BATCH = 64
 LIMIT_MS = 200.0
 _CHANCE = random.Random(13)
 _WORDS = ["".join(_CHANCE.choices("etaoinshrdlucmfwyp", k=_CHANCE.randint(3, 9))) for _ in range(20_000)]
@@ -162,22 +161,6 @@ def add(sink: RecordSink, count: int, first: int = 0) -> float:
     return used / count
 
 
-def add_lines(store: SqliteStore, count: int) -> float:
-    """Add lines. Return CPU seconds of one, without its making."""
-    request = LineRequest(_HEADERS, 0, "opensearch-py/3.9.0 (Python 3.11.7)", "")
-    used = 0.0
-    for first in range(0, count, LINES):
-        each = [
-            (n, n + 0.1, n + 0.1, 200, 1, f"10.1.0.{n % 200}", "GET", 1, f"/index-{n % 50}/_doc/{first + n}", 0, 0, n)
-            for n in range(LINES)
-        ]
-        lines = Lines(first, 1_750_000_000.0, 7, [request], [LineResponse(_HEADERS, 1000)], each)
-        before = time.process_time()
-        store.add_with_lines([], lines)
-        used += time.process_time() - before
-    return used / count
-
-
 def p95_ms(work: Callable[[], object], rounds: int) -> tuple[float, float]:
     """Return the median and the 95th percentile of the milliseconds that pass."""
     times = []
@@ -207,16 +190,12 @@ def run(exchanges: int, rounds: int) -> bool:
         print(
             f"sqlite: {cost * 1e6:.1f} µs of CPU a record; RSS {before:.0f} MiB, then {rss_mib():.0f} MiB", flush=True
         )
-        print(f"sqlite: {add_lines(store, exchanges) * 1e6:.1f} µs of CPU a line", flush=True)
         cpu = time.process_time()
         store.index(math.inf)
         cost = (time.process_time() - cpu) / exchanges
         print(f"index of the text, later: {cost * 1e6:.0f} µs of CPU a record; RSS {rss_mib():.0f} MiB", flush=True)
-        sizes = {
-            suffix: sum(path.stat().st_size for path in store.directory.rglob(f"*{suffix}"))
-            for suffix in (".records", ".sqlite3")
-        }
-        print(", ".join(f"{suffix} {size / exchanges:.0f} bytes a record" for suffix, size in sizes.items()))
+        size = sum(path.stat().st_size for path in store.directory.glob("*.sqlite3"))
+        print(f"{size / exchanges:.0f} bytes a record")
         print("\n| filter | rows | median | p95 |\n|---|---|---|---|")
         fast = True
         for name, wanted in filters(1_760_000_000.0 + exchanges - 1).items():

@@ -9,8 +9,6 @@ from msgspec.structs import replace
 from gateway.config.inspector import Inspector
 from gateway.config.schema import Settings
 from gateway.inspector.all_sinks import OpenSinks, open_all_sinks
-from gateway.inspector.process.own_memory import can_read_own_memory
-from gateway.inspector.process.recorder import ProcessRecorder
 from gateway.inspector.recorder import Recorder
 from gateway.inspector.stores.registry import open_sinks, open_store
 from gateway.inspector.usage import usage_reader
@@ -26,32 +24,27 @@ class Recording:
     """Records, or does not.
 
     recorder: None if neither the inspector nor traces nor the access log are on. store: what the page reads, if
-    anything. sinks: opens the inspector's; they are used in a thread. By default, the settings' stores are used in a
-    process, if the system lets that read this one's memory.
+    anything. sinks: opens the inspector's; by default, the settings' stores. They are used in a thread.
     """
 
     def __init__(self, settings: Settings, log: Logger, metrics: Metrics, sinks: OpenSinks | None = None) -> None:
         self._settings = settings
-        self.recorder: Recorder | ProcessRecorder | None = None
+        self.recorder: Recorder | None = None
         inspector, traces = settings.inspector, settings.telemetry.traces
         others = inspector.enabled or settings.logs.access != "off"
         if others or traces.endpoint:
             bodies, traced_only = inspector.enabled or traces.messages, not others
             scheme: Scheme = "https" if settings.listen.tls.cert_file else "http"
-            what = recorded(settings)
-            if sinks is None and can_read_own_memory():
-                self.recorder = ProcessRecorder(settings, what, log, metrics, bodies, traced_only, scheme)
-            else:
-                self.recorder = Recorder(
-                    what,
-                    lambda: open_all_sinks(settings, log, sinks or open_sinks),
-                    log,
-                    metrics,
-                    usage_reader(settings),
-                    bodies=bodies,
-                    traced_only=traced_only,
-                    scheme=scheme,
-                )
+            self.recorder = Recorder(
+                recorded(settings),
+                lambda: open_all_sinks(settings, log, sinks or open_sinks),
+                log,
+                metrics,
+                usage_reader(settings),
+                bodies=bodies,
+                traced_only=traced_only,
+                scheme=scheme,
+            )
         self.store = open_store(inspector)
 
     def is_for(self, settings: Settings) -> bool:

@@ -38,7 +38,19 @@ from gateway.inspector.access import INSPECTOR
 from gateway.observe.logs import Logger, configure
 from gateway.observe.metrics import CONTENT_TYPE
 from gateway.proxy.acceptor import UNIX, bind
-from gateway.subprocesses import module_command
+
+
+def module_command(name: str) -> list[str]:
+    """Return the command that runs a module in this Python, which imports from the same places as this process.
+
+    Without `-P` it imports from the working directory first. The command `mlc-gateway` does not import from there.
+    """
+    try:
+        options = [] if str(Path.cwd()) in sys.path else ["-P"]
+    except FileNotFoundError:  # the directory was deleted
+        options = ["-P"]
+    return [sys.executable, *options, "-m", name]
+
 
 _ASKED, _RELAYED = 2.0, 60.0
 """Seconds to wait for a worker's health or metrics, and for each piece of what it reads from the store of sessions."""

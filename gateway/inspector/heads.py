@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
+from gateway.http1.request_heads import Fields
 from gateway.http1.response_heads import ResponseHead
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
 from gateway.observe.trace_context import read_trace_id
-from gateway.proxy.capture import FieldLines
 from gateway.recent import Recent
 
 T = TypeVar("T", bound=Hashable)
@@ -37,7 +37,7 @@ class HeadMaker:
         self._heads: Recent[Head] = Recent(_HEADS)
         self._lines: dict[bytes, tuple[tuple[str, str], tuple[str, ...]]] = {}
 
-    def request(self, fields: FieldLines, found: Secrets) -> Head:
+    def request(self, fields: Fields, found: Secrets) -> Head:
         """Return the head of a request."""
         return self._known(fields, _get_lines, found)
 

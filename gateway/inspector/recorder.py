@@ -21,13 +21,12 @@ from gateway.inspector.writer import LARGE, RecordWriter, Waiting
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Scheme
-from gateway.proxy.capture import Capturable, Objects
+from gateway.proxy.capture import Capturable
 
 GATHER = 0.1
 """Seconds in which exchanges are gathered, unless they are large: the thread wakes ten times a second."""
 MANY = 2048
 """Exchanges from which no more are gathered."""
-_OBJECTS = Objects()
 _TURN = 0.002
 """Seconds of work after which the thread pauses as long, so that the event loop gets its turn, unless much waits.
 
@@ -104,17 +103,17 @@ class Recorder:
     def add(self, exchange: Capturable, ended: float) -> None:
         """See `Capture`."""
         try:
-            captured = exchange.captured(ended, _OBJECTS)
+            captured = exchange.captured(ended)
         except Exception as error:
             self._writer.note_fault(error)
             return
-        size = 0 if isinstance(captured, tuple) or captured.bodies is None else captured.bodies.size
+        size = 0 if captured.bodies is None else captured.bodies.size
         queue, waiting = self._queue, self._taken - self._done + size
         if len(queue) >= self.settings.queue or (size and waiting > self.settings.queue_bytes):
             self._metrics.record_dropped("queue")
             return
         self._taken += size
-        queue.append(captured if isinstance(captured, tuple) else (captured, size))
+        queue.append((captured, size))
         if not self._awake:
             self._awake = True
             self._wake.set()

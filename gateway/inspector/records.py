@@ -12,8 +12,6 @@ from gateway.inspector.bodies import BodyMaker
 from gateway.inspector.conversation import find_conversation, run_content
 from gateway.inspector.found_secrets import without_secrets
 from gateway.inspector.heads import Head, HeadMaker
-from gateway.inspector.line_maker import LineMaker
-from gateway.inspector.lines import NOT_RECORDED
 from gateway.observe.json_path import read_path
 from gateway.observe.media import Keep
 from gateway.observe.patterns import BadPattern, Pattern
@@ -37,6 +35,7 @@ from gateway.recent import Recent
 ReadUsage = Callable[[Delivery, bytes, bool], Usage | None]
 """Returns the usage that an agent's answer reports, and its cost. bytes: its content. bool: it may be an event stream.
 """
+NOT_RECORDED = "Not recorded (inspector.passthrough)."
 _JSON = (("Content-Type", "application/json; charset=UTF-8"),)
 RENDERED_A_SECOND = 20
 """Most LLM calls that are rendered a second: agents call LLMs, so there are seldom more runs than that."""
@@ -46,7 +45,7 @@ class RecordMaker:
     """Makes records.
 
     worker: the process. keep: keeps the bytes of media; None if they are not kept. bodies: of runs, are recorded.
-    scheme: of the data port. lines: makes those of requests that passed.
+    scheme: of the data port.
 
     Raises:
         ConfigError: a path or an expression of the settings can't be used.
@@ -69,7 +68,6 @@ class RecordMaker:
         self._second = self._rendered = 0
         self._read_usage = read_usage
         self._heads = HeadMaker(self._redactor)
-        self.lines = LineMaker(self._redactor, self._heads, worker, scheme)
         self._templates: Recent[Delivery] = Recent(256)
         """Deliveries by `id`, whose bodies are plain if the client's is."""
 

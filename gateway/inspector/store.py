@@ -7,7 +7,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from gateway.inspector.lines import Lines
 from gateway.observe.record import ExchangeRecord
 
 
@@ -79,14 +78,6 @@ class RecordSink(Protocol):
 
     def close(self) -> None:
         """Write what is left, and release all resources."""
-
-
-@runtime_checkable
-class LineSink(RecordSink, Protocol):
-    """A sink that takes lines as they are. Other sinks get their records."""
-
-    def add_with_lines(self, records: Sequence[ExchangeRecord], lines: Lines) -> None:
-        """Store exchanges that were recorded together. Errors as `add`."""
 
 
 @runtime_checkable

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from gateway.config.problems import ConfigProblem
 from gateway.config.schema import Settings
-from gateway.inspector.lines import Lines
 from gateway.inspector.store import RecordSink
 from gateway.observe.record import ExchangeRecord
 from gateway.proxy.routes import Intent
@@ -69,7 +68,3 @@ class RunsOnly:
         read = [record for record in records if record.intent not in _PASSED]
         if read:
             self._sink.add(read)
-
-    def add_with_lines(self, records: Sequence[ExchangeRecord], lines: Lines) -> None:
-        """Store the records; lines are of requests that passed unchanged. Errors as `add`."""
-        self.add(records)

@@ -12,7 +12,6 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from gateway.config.telemetry import Traces
-from gateway.inspector.lines import Lines
 from gateway.inspector.otlp import OtlpExporter
 from gateway.inspector.spans import count_traces, make_spans
 from gateway.inspector.store import StoreError
@@ -69,10 +68,6 @@ class TraceSink:
             for span in spans:
                 self._processor.on_end(span)
         self._report(full)
-
-    def add_with_lines(self, records: Sequence[ExchangeRecord], lines: Lines) -> None:
-        """As `add`; lines are no runs."""
-        self.add(records)
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
         """Do nothing: spans have no media."""

@@ -6,20 +6,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from gateway.inspector.lines import Lines
 from gateway.inspector.records import RecordMaker
-from gateway.inspector.store import LineSink, RecordSink, StoreError
+from gateway.inspector.store import RecordSink, StoreError
 from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
 from gateway.observe.redact import describe_fault
-from gateway.proxy.capture import Captured, Passed
+from gateway.proxy.capture import Captured
 
-Waiting = deque[tuple[Captured, int] | Passed]
-"""Exchanges to be recorded, with the bytes of their bodies, and requests that passed unchanged."""
+Waiting = deque[tuple[Captured, int]]
+"""Exchanges to be recorded, with the bytes of their bodies."""
 BATCH = 256
 """Most records that a sink gets at a time."""
-_LINES = 1024
-"""Most lines that a sink gets at a time: they are made in about 1 ms."""
 _TRACED = 100
 """Most different faults whose traceback is logged."""
 LARGE = 4 * 1024 * 1024
@@ -48,25 +45,26 @@ class RecordWriter:
     def write_next(self, maker: RecordMaker, waiting: Waiting, made: Callable[[int], None]) -> None:
         """Record the next exchanges: a few hundred, or one that is large.
 
-        made: called after each one that is no line, with the bytes of its bodies.
+        made: called after each one, with the bytes of its bodies.
         """
         records: list[ExchangeRecord] = []
-        passed: list[tuple[Passed, int]] = []
         total = 0
         offset = time.time() - time.monotonic()
-        while waiting and len(records) < BATCH and len(passed) < _LINES and total < LARGE:
-            item = waiting.popleft()
-            if len(item) != 2:
-                passed.append((item, len(records) + len(passed)))
-                continue
-            captured, size = item
+        while waiting and len(records) < BATCH and total < LARGE:
+            captured, size = waiting.popleft()
             total += size
             try:
                 records.append(maker.make(captured, offset))
             except Exception as error:
                 self.note_fault(error, captured.id)
             made(size)
-        self._write(records, self._make_lines(maker, passed, offset) if passed else None)
+        if records:
+            self.write(records)
+
+    def write(self, records: Sequence[ExchangeRecord]) -> None:
+        """Give records to each sink."""
+        for sink in self._sinks:
+            self._give(sink, records)
 
     def note_fault(self, error: Exception, request_id: str = "") -> None:
         """Count an exchange that can't be recorded, and log why."""
@@ -76,42 +74,17 @@ class RecordWriter:
             self._traced.add(reason)
             self._log.error("internal error", request_id=request_id, reason=reason, exc_info=error)
 
-    def _make_lines(self, maker: RecordMaker, passed: list[tuple[Passed, int]], offset: float) -> Lines | None:
-        try:
-            return maker.lines.make(passed, offset)
-        except Exception:
-            good: list[tuple[Passed, int]] = []
-            for number, (one, place) in enumerate(passed):
-                try:
-                    maker.lines.make([(one, place)], offset)
-                except Exception as error:
-                    self.note_fault(error)
-                else:
-                    good.append((one, place - number + len(good)))  # the places of the others have no gaps
-            return maker.lines.make(good, offset) if good else None
-
-    def _write(self, records: list[ExchangeRecord], lines: Lines | None) -> None:
-        for sink in self._sinks if records or lines is not None else ():
-            self._give(sink, records, lines)
-
-    def _give(self, sink: RecordSink, records: Sequence[ExchangeRecord], lines: Lines | None = None) -> None:
+    def _give(self, sink: RecordSink, records: Sequence[ExchangeRecord]) -> None:
         """Give records to a sink; if it fails, in ever smaller parts, so that only those that it can't take are lost.
 
         A `StoreError` is one of the sink, not of a record: another try would fail, too.
         """
         try:
-            if lines is None:
-                sink.add(records)
-            elif isinstance(sink, LineSink):
-                sink.add_with_lines(records, lines)
-            else:
-                sink.add(lines.among(records))
+            sink.add(records)
         except StoreError as error:
-            self._failed(sink, error, len(records) + (len(lines.lines) if lines is not None else 0))
+            self._failed(sink, error, len(records))
         except Exception as error:
-            if lines is not None:
-                self._give(sink, lines.among(records))
-            elif len(records) > 1:
+            if len(records) > 1:
                 half = len(records) // 2
                 self._give(sink, records[:half])
                 self._give(sink, records[half:])

@@ -1,4 +1,4 @@
-"""What an exchange leaves for the recorder: references, from which a record is made elsewhere."""
+"""What an exchange leaves for the recorder, whose thread makes a record of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.errors import GatewayError
+from gateway.http1.request_heads import Fields
 from gateway.http1.response_heads import ResponseHead
 from gateway.observe.record import Delivery, RecordedError, RecordedProblem, TraceContext
 from gateway.observe.redact import describe_error
@@ -20,62 +21,6 @@ Data = bytes | memoryview
 Render = Callable[[str], str]
 
 
-class FieldLines(Protocol):
-    """The header fields of a request: `gateway.http1.request_heads.Fields`, or a copy of what is recorded of them."""
-
-    @property
-    def lines(self) -> Sequence[bytes]:
-        """As received."""
-
-    @property
-    def length(self) -> int | None:
-        """Content-Length."""
-
-    def __hash__(self) -> int:
-        """Return a hash; equal fields have the same lines."""
-
-
-Passed = tuple[FieldLines, bytes, bytes, int, int, str, float, float, float, int, ResponseHead | None]
-"""A request that passed unchanged, whose bodies are not recorded. A tuple, because there are so many.
-
-fields, method, target, minor version; connection, client; started, answered_at, ended; status; head. As in `Captured`.
-"""
-
-
-class _References(Protocol):
-    def __getitem__(self, thing: Any, /) -> Any: ...
-
-
-class Shared(Protocol):
-    """References to objects that many exchanges have in common, in a `Captured`: numbers, or these themselves."""
-
-    @property
-    def fields(self) -> _References:
-        """References to `FieldLines`."""
-
-    @property
-    def heads(self) -> _References:
-        """References to heads of responses. That to None is None."""
-
-    def planned(self, delivery: Delivery | None, render: Render | None) -> tuple[Any, Any]:
-        """Return references to a delivery and to what renders LLM calls."""
-
-
-class _Same:
-    def __getitem__(self, thing: Any, /) -> Any:
-        return thing
-
-
-class Objects:
-    """Implements `Shared`: each reference is the object itself."""
-
-    fields = heads = _Same()
-
-    def planned(self, delivery: Delivery | None, render: Render | None) -> tuple[Any, Any]:
-        """See `Shared`."""
-        return delivery, render
-
-
 class Bodies(Struct, array_like=True, gc=False):
     """The bodies of an exchange, and how they came about.
 
@@ -83,7 +28,7 @@ class Bodies(Struct, array_like=True, gc=False):
     cluster in place of the client's, b"" if those were sent. sent: the body that was sent in place of the client's, in
     pieces. response: the cluster's; bytes: its body, if that is not chunked and arrived in one piece with the head of
     `Captured`. relayed: what was sent to the client in place of an event stream's pieces.
-    delivery, render: see `gateway.ports.Forward`; or references to them.
+    delivery, render: see `gateway.ports.Forward`.
     read_at, sent_at: when the request's body was complete, and when the request was sent; 0 if it was not. steps: what
     the use case noted. guardrails: see `gateway.ports.Forward`.
     """
@@ -127,13 +72,13 @@ class Captured(Struct, array_like=True, gc=False):
 
     id: "" if it was not needed yet. fields, method, target, minor: of the request. connection, client: number and
     address of the client's connection. answered_at: when the head of the cluster's response arrived; 0 without one.
-    head: that head. (fields and head may be references of a `Shared`.) status: see `ExchangeRecord`. answer:
-    the gateway's own response, or the body in place of the cluster's. error: why the gateway refused or failed it.
-    bodies: None if they are not recorded. trace: see `ExchangeRecord`.
+    head: that head. status: see `ExchangeRecord`. answer: the gateway's own response, or the body in place of the
+    cluster's. error: why the gateway refused or failed it. bodies: None if they are not recorded. trace: see
+    `ExchangeRecord`.
     """
 
     id: str
-    fields: FieldLines
+    fields: Fields
     method: bytes
     target: bytes
     minor: int
@@ -158,7 +103,7 @@ class Capturable(Protocol):
     def held(self) -> int:
         """Bytes of bodies that it keeps for the recorder, at least roughly."""
 
-    def captured(self, ended: float, shared: Shared) -> Captured | Passed:
+    def captured(self, ended: float) -> Captured:
         """Return what the recorder gets of the exchange. ended: when it ended."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.http1.response_heads import ResponseHead
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Bodies, Captured, Shared
+from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.memory_read import MemoryRead
 from gateway.proxy.memory_search import MemorySearch
@@ -53,12 +53,12 @@ class _Copied(Exchange):
         copies = getattr(self, "_request_copy", None), getattr(self, "_response_copy", None)
         return sum(copy.held for copy in copies if copy is not None)
 
-    def captured(self, ended: float, shared: Shared) -> Captured:
+    def captured(self, ended: float) -> Captured:
         """See `Exchange`."""
         if not hasattr(self, "_request_copy"):  # refused before `begin`: the first bytes of its body are not valid
-            return self._captured(ended, shared, Bodies(BodyCopy(self._limit), self.request.fields.chunked))
+            return self._captured(ended, Bodies(BodyCopy(self._limit), self.request.fields.chunked))
         bodies = Bodies(self._request_copy, self.request.fields.chunked, response=self._response_copy)
-        return self._captured(ended, shared, bodies)
+        return self._captured(ended, bodies)
 
 
 class CopiedExchange(_Copied):

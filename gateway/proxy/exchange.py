@@ -17,7 +17,7 @@ from gateway.observe.trace_context import NewTraces
 from gateway.ports import Answer
 from gateway.proxy import error_responses
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Bodies, Capture, Captured, Passed, Shared, capture_error
+from gateway.proxy.capture import Bodies, Capture, Captured, capture_error
 from gateway.proxy.dispatch import Dispatcher
 from gateway.proxy.relay import Relay, RelayPort
 from gateway.proxy.routes import WRITES, Intent
@@ -160,31 +160,16 @@ class Exchange(Relay):
         """See `gateway.proxy.lifecycle.Run`."""
         return False
 
-    def captured(self, ended: float, shared: Shared) -> Captured | Passed:
-        """See `Capturable`."""
-        request, client = self.request, self.client
-        if self.route.intent is not _PASSTHROUGH or self.error is not None or self._id:
-            return self._captured(ended, shared)
-        return (
-            shared.fields[request.fields],
-            request.method,
-            request.target,
-            request.minor,
-            client.number,
-            client.peer,
-            self.started,
-            self.answered_at,
-            ended,
-            self.status,
-            shared.heads[self.head],
-        )
+    def captured(self, ended: float) -> Captured:
+        """Return what the recorder gets of the exchange. ended: when it ended."""
+        return self._captured(ended)
 
-    def _captured(self, ended: float, shared: Shared, bodies: Bodies | None = None) -> Captured:
+    def _captured(self, ended: float, bodies: Bodies | None = None) -> Captured:
         """Return all that the recorder gets. Without an id, it makes one. bodies: None if they are not recorded."""
         request, answer, error = self.request, self.answer, self.error
         return Captured(
             self._id if answer is None and error is None else self.request_id,
-            shared.fields[request.fields],
+            request.fields,
             request.method,
             request.target,
             request.minor,
@@ -195,7 +180,7 @@ class Exchange(Relay):
             ended,
             self.status,
             self.answered_at,
-            shared.heads[self.head],
+            self.head,
             answer,
             None if error is None else capture_error(error),
             bodies,

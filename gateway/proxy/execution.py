@@ -15,7 +15,7 @@ from gateway.observe.trace_context import NOT_RECORDED, RECORDED, continue_trace
 from gateway.ports import Answer, Answered, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.buffered_body import BufferedBody
-from gateway.proxy.capture import Bodies, Captured, Shared
+from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.decided import DecidedExchange
 from gateway.proxy.exchange import ExchangePort
 from gateway.proxy.interfaces import Client
@@ -250,11 +250,10 @@ class Execution(DecidedExchange):
         is_undecided = self._task is not None and not self._sent_at
         return is_undecided or not documents.isdisjoint(self._forward.documents)
 
-    def captured(self, ended: float, shared: Shared) -> Captured:
+    def captured(self, ended: float) -> Captured:
         """See `Exchange`: with the bodies."""
         forward, steps, error = self._forward, self._steps, self.error
         delivered = forward.delivery if steps is None else forward.delivery or steps.delivery
-        delivery, render = shared.planned(delivered, forward.render)
         bodies = Bodies(
             self._raw or (self._read.value() if self._read is not None else b""),
             False,
@@ -262,14 +261,14 @@ class Execution(DecidedExchange):
             forward.body,
             self._copy,
             self._relayed,
-            delivery,
-            render,
+            delivered,
+            forward.render,
             self._read_at,
             self._sent_at,
             steps,
             forward.guardrails or (error.guardrails if error is not None else ()),
         )
-        return self._captured(ended, shared, bodies)
+        return self._captured(ended, bodies)
 
 
 def decode_fields(fields: Fields) -> CIMultiDict[str]:

@@ -20,8 +20,6 @@ from gateway.config.inspector import Inspector, OpenSearchExchanges, SqliteExcha
 from gateway.config.telemetry import Traces
 from gateway.http1.request_heads import HeadLimits, RequestReader
 from gateway.inspector.access_log import AccessLog
-from gateway.inspector.lines import Lines
-from gateway.inspector.process.recorder import ProcessRecorder
 from gateway.inspector.recorder import Recorder
 from gateway.inspector.records import RecordMaker
 from gateway.inspector.spans import make_spans
@@ -35,9 +33,8 @@ from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage, TraceContext
 from gateway.observe.redact import describe_fault
-from gateway.proxy.capture import Captured, Passed
+from gateway.proxy.capture import Captured
 from gateway.proxy.routes import Intent, Route
-from tests.conftest import settings_for
 from tests.inspector.records import record
 from tests.inspector.sinks import MemorySink
 from tests.inspector.stores.stream_server import StreamServer
@@ -85,11 +82,6 @@ class Choosy(MemorySink):
         super().add(records)
 
 
-class WithLines(Choosy):
-    def add_with_lines(self, records: Sequence[ExchangeRecord], lines: Lines) -> None:
-        self.add(lines.among(records))
-
-
 def with_bad(*places: int) -> list[ExchangeRecord]:
     records = list(CLEAN)
     for place in places:
@@ -101,7 +93,7 @@ def with_bad(*places: int) -> list[ExchangeRecord]:
 def test_a_sink_that_can_not_take_one_record_gets_the_others(places: tuple[int, ...]) -> None:
     sink, other = Choosy(), MemorySink()
     writer, dropped = writer_to(sink, other)
-    writer._write(with_bad(*places), None)
+    writer.write(with_bad(*places))
     assert sink.records == CLEAN
     assert len(other.records) == len(CLEAN) + len(places)
     assert dropped == {"memory:KeyError": len(places)}
@@ -112,30 +104,24 @@ def test_a_sink_that_can_not_take_one_record_gets_the_others(places: tuple[int, 
 def test_a_fault_of_the_sink_itself_is_not_tried_again() -> None:
     sink = Choosy(lambda: StoreError("the disk is full"))
     writer, dropped = writer_to(sink)
-    writer._write(with_bad(3), None)
+    writer.write(with_bad(3))
     assert (sink.calls, dropped, writer.faults) == (1, {"memory": 21}, {"memory": "the disk is full"})
 
 
-def passed(target: Any) -> Passed:
-    return FIELDS, b"GET", target, 1, 1, "127.0.0.1", 1.0, 2.0, 3.0, 200, None
-
-
-def run(number: int, method: Any = b"POST") -> Captured:
+def run(number: int, method: Any = b"POST", target: bytes = b"/run", started: Any = 1.0) -> Captured:
     route = Route(Intent.EXECUTE, "agents", "a")
-    return Captured(f"{number:02}", FIELDS, method, b"/run", 1, route, 1, "c", 1.0, 2.0, 200)
+    return Captured(f"{number:02}", FIELDS, method, target, 1, route, 1, "c", started, 2.0, 200)
 
 
-@pytest.mark.parametrize("kind", [Choosy, WithLines])
-def test_a_line_that_can_not_be_made_or_stored_is_lost_alone(kind: type[Choosy]) -> None:
-    sink = kind()
+def test_an_exchange_that_can_not_be_recorded_or_stored_is_lost_alone() -> None:
+    sink = Choosy()
     writer, dropped = writer_to(sink)
     waiting: Waiting = deque(
-        [passed(b"/1"), (run(2), 0), passed(5), passed(b"/3"), (run(4, None), 0), passed(b"/bad"), (run(5), 0)]
+        (one, 0) for one in (run(1), run(2, started=None), run(3), run(4, None), run(5, target=b"/bad"), run(6))
     )
-    waiting.append(passed(b"/6"))
     with capture_logs() as logs:
         writer.write_next(RecordMaker(Inspector(), 7), waiting, lambda _: None)
-    assert [one.target for one in sink.records] == ["/1", "/run", "/3", "/run", "/6"]
+    assert [one.id for one in sink.records] == ["01", "03", "06"]
     assert dropped == {"fault:AttributeError": 1, "fault:TypeError": 1, "memory:KeyError": 1}
     assert [line["event"] for line in logs] == ["internal error"] * 2
 
@@ -180,8 +166,8 @@ def test_each_sink_takes_the_records_beside_a_bad_one(name: str, open_sink: Any,
     steps = open_sink(tmp_path)
     sink = next(steps)
     writer, dropped = writer_to(sink)
-    writer._write([*CLEAN[:9], BAD[name], *CLEAN[9:]], None)
-    writer._write([replace(CLEAN[0], id="next")], None)
+    writer.write([*CLEAN[:9], BAD[name], *CLEAN[9:]])
+    writer.write([replace(CLEAN[0], id="next")])
     stored = [id for id in next(steps) if id != "bad"]
     assert stored == [*(one.id for one in CLEAN), "next"]
     assert sum(dropped.values()) <= 1
@@ -194,7 +180,7 @@ def test_traces_are_sent_beside_a_bad_one(name: str) -> None:
     with running_collector() as collector:
         sink = TraceSink(Traces(endpoint=collector.url))
         writer, dropped = writer_to(sink)
-        writer._write([*CLEAN[:9], BAD[name], *CLEAN[9:]], None)
+        writer.write([*CLEAN[:9], BAD[name], *CLEAN[9:]])
         writer.close()
         assert 0 <= len(collector.wait_for(len(CLEAN))) - len(CLEAN) <= 1
     assert sum(dropped.values()) <= 1
@@ -211,7 +197,7 @@ def test_a_span_that_has_no_form_as_bytes_is_lost_alone(monkeypatch: pytest.Monk
     with running_collector() as collector:
         sink = TraceSink(Traces(endpoint=collector.url))
         writer, dropped = writer_to(sink)
-        writer._write([*CLEAN, record(id="bad", trace=TRACE)], None)
+        writer.write([*CLEAN, record(id="bad", trace=TRACE)])
         writer.close()
         assert len(collector.spans) == len(CLEAN)
     assert dropped == {"traces": 1}
@@ -223,7 +209,7 @@ async def test_documents_are_sent_beside_a_bad_one(name: str) -> None:
     async with StreamServer() as server:
         sink = OpenSearchSink(OpenSearchExchanges(url=server.url), configure("error", "json"))
         writer, dropped = writer_to(sink)
-        writer._write([*CLEAN[:9], BAD[name], *CLEAN[9:]], None)
+        writer.write([*CLEAN[:9], BAD[name], *CLEAN[9:]])
         await server.wait(lambda: {one.id for one in CLEAN} <= set(server.documents))
         writer.close()
     assert sum(dropped.values()) <= 1
@@ -278,20 +264,6 @@ async def test_an_exchange_that_can_not_be_captured_fails_no_request() -> None:
     reasons = [line["reason"] for line in logs if line["event"] == "records dropped"]
     assert len(reasons) == 1
     assert reasons[0].startswith("fault: 1; RuntimeError: no (test_bad_records.py:")
-
-
-async def test_the_process_is_told_of_no_exchange_that_can_not_be_captured(tmp_path: Path) -> None:
-    over = {"inspector": {"enabled": True, "sqlite": {"directory": str(tmp_path)}}}
-    settings = settings_for("http://127.0.0.1:9", over)
-    metrics = Metrics()
-    recorder = ProcessRecorder(settings, settings.inspector, structlog.get_logger(), metrics)
-    await recorder.start()
-    with capture_logs() as logs:
-        recorder.add(Broken(), 1.0)
-        recorder.add(Broken(), 1.0)
-        await recorder.stop(PATIENCE)
-    assert metrics.records_dropped() == {"fault:RuntimeError": 2}
-    assert [line["event"] for line in logs] == ["internal error", "records dropped"]
 
 
 def test_a_fault_is_described_without_what_a_client_sent() -> None:

@@ -14,18 +14,20 @@ from gateway.http1.request_heads import HeadLimits, RequestReader
 from gateway.inspector.recorder import Recorder
 from gateway.inspector.store import StoreError
 from gateway.observe.metrics import Metrics
-from gateway.proxy.capture import Passed, Shared
+from gateway.proxy.capture import Captured
+from gateway.proxy.routes import Intent, Route
 from tests.inspector.sinks import MemorySink
 from tests.wire import PATIENCE
 
 _FIELDS = RequestReader(HeadLimits()).read(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").fields
-_PASSED: Passed = (_FIELDS, b"GET", b"/", 1, 1, "127.0.0.1", 1.0, 2.0, 3.0, 200, None)
+_ROUTE = Route(Intent.PASSTHROUGH)
+_PASSED = Captured("", _FIELDS, b"GET", b"/", 1, _ROUTE, 1, "127.0.0.1", 1.0, 3.0, 200, 2.0)
 
 
 class PassedExchange:
     held = 0
 
-    def captured(self, ended: float, shared: Shared) -> Passed:
+    def captured(self, ended: float) -> Captured:
         return _PASSED
 
 

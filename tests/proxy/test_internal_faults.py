@@ -13,8 +13,7 @@ from aiohttp import ClientSession, ClientTimeout
 
 from gateway.admin.application import AdminListener
 from gateway.app import Gateway, build
-from gateway.inspector.process.gathering import Gathering
-from gateway.inspector.process.recorder import ProcessRecorder
+from gateway.inspector.recorder import Recorder
 from gateway.observe.logs import configure
 from gateway.ports import Forward
 from gateway.proxy.admission import Admission
@@ -52,7 +51,7 @@ REQUESTS = {
 }
 FAULTS: list[tuple[type, str]] = [
     (RequestLog, "response_began"), (RequestLog, "finished"), (RequestLog, "failed"), (RequestLog, "rewrote"),
-    (ProcessRecorder, "add"), (Gathering, "add"), (AnswerReport, "run"),
+    (Recorder, "add"), (AnswerReport, "run"),
     (Admission, "enter"), (DataPort, "admit"), (DataPort, "exchange"), (Router, "exchange"),
     (Exchange, "start"), (Exchange, "on_connection"), (Exchange, "on_head"), (Exchange, "on_body"),
     (Exchange, "parts"), (Exchange, "captured"), (Exchange, "_captured"), (Exchange, "reply"),

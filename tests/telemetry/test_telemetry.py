@@ -141,7 +141,6 @@ async def test_what_is_not_traced_passes_unchanged(start_gateway: StartGateway, 
         await send_request(on.data_port, EXECUTE % b"")
         assert SENT.fullmatch(upstream.requests[-1].values("traceparent")[0])[3] == b"00"  # type: ignore[index]
         await on._recording.stop()
-        assert on._recording.recorder.done == 0  # type: ignore[union-attr]
     assert collector.bodies == []
 
 
@@ -173,11 +172,9 @@ async def test_a_stalled_collector_stops_nothing_and_drops_are_counted(
     collector.released.clear()
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase(), traces(collector, queue=4))
-        for number in range(4):
+        for _ in range(4):
             answer = await send_request(gateway.data_port, EXECUTE % b"")
             assert answer.line == b"HTTP/1.1 200 OK"
-            recorder = gateway._recording.recorder
-            assert number or await settled(lambda: recorder.done > 0)  # type: ignore[union-attr]  # noqa: B023
         counted = 'mlc_gateway_records_dropped_total{error="",reason="traces"} 3.0\n'
         assert await settled(lambda: counted in gateway.metrics.render().decode())
         collector.released.set()

@@ -89,7 +89,7 @@ def _check_opensearch(settings: Inspector) -> Problems:
 
 
 SINKS: dict[str, Entry] = {
-    "sqlite": Entry("gateway.inspector.stores.sqlite_upkeep", _check_sqlite),
+    "sqlite": Entry("gateway.inspector.stores.sqlite", _check_sqlite),
     "audit_file": Entry("gateway.inspector.stores.audit_file", _check_audit_file),
     "opensearch": Entry("gateway.inspector.stores.opensearch", _check_opensearch),
 }

@@ -1,53 +1,103 @@
 """Exchanges in SQLite, for the workers of one host and the page.
 
-A directory holds the database, the files of records and the media. Several processes use it at the same time: each
-appends to a record file of its own, and positions are given in the transaction that stores the rows, so they grow in
-the order in which exchanges become visible. The text is indexed when few exchanges come in, or before a search.
+A directory holds the database and the media. Several processes use it at the same time. Positions grow in the order in
+which exchanges become visible. Their text is indexed when few exchanges come in, or before a search.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gateway.config.inspector import SqliteExchanges
-from gateway.inspector.lines import Lines
+from gateway.config.inspector import Inspector, SqliteExchanges
 from gateway.inspector.store import Filter, Row, StoreError
-from gateway.inspector.stores import sqlite_lines
-from gateway.inspector.stores import sqlite_retention as retention
-from gateway.inspector.stores import sqlite_views as views
-from gateway.inspector.stores import sqlite_words as words
-from gateway.inspector.stores.encoding import decode_content, decode_head, join
+from gateway.inspector.stores import sqlite_queries as queries
+from gateway.inspector.stores.encoding import (
+    Content,
+    decode_content,
+    decode_head,
+    encode,
+    join,
+    without_surrogates,
+)
 from gateway.inspector.stores.media_files import MediaFiles
 from gateway.inspector.stores.places import sqlite_directory
-from gateway.inspector.stores.sqlite_batch import Batch
-from gateway.inspector.stores.sqlite_files import RecordFiles, RecordReader
-from gateway.inspector.stores.sqlite_filter import condition
-from gateway.inspector.stores.sqlite_tables import DATABASE, newest, open_database
+from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
 from gateway.storage.paths import UnusableFile
-from gateway.storage.sqlite import ForeignFile, error_code, transaction
+from gateway.storage.sqlite import (
+    ForeignFile,
+    Format,
+    empty_log,
+    error_code,
+    open_file,
+    read_pragma,
+    transaction,
+)
 
-_FILES = 64
-"""The bytes and the age of a record file, and of an index: this part of what the store may have."""
-_LARGEST_FILE = 16_777_216
-_OLDEST_FILE = 86_400.0
+DATABASE = "records.sqlite3"
+APPLICATION_ID = int.from_bytes(b"MLCX", "big")
+"""Marks SQLite files of exchanges (`PRAGMA application_id`)."""
+INSERT = f"INSERT INTO exchanges VALUES (NULL{', ?' * 17})"
+FORMAT = Format(
+    APPLICATION_ID,
+    "inspector.sqlite.directory",
+    (
+        (
+            # What can be filtered by, and the record: `head` is what a `Row` shows, `content` the rest. form: of the
+            # migration view; notices, problems: codes, each between two spaces.
+            """CREATE TABLE exchanges (
+                position INTEGER PRIMARY KEY AUTOINCREMENT,
+                id TEXT NOT NULL, started REAL NOT NULL, status INTEGER NOT NULL, intent TEXT NOT NULL,
+                form TEXT NOT NULL, target TEXT NOT NULL, client TEXT NOT NULL, user_agent TEXT NOT NULL,
+                agent_id TEXT NOT NULL, agent_name TEXT NOT NULL, type TEXT NOT NULL, provider TEXT NOT NULL,
+                strategy TEXT NOT NULL, notices TEXT NOT NULL, problems TEXT NOT NULL,
+                head BLOB NOT NULL, content BLOB NOT NULL)""",
+            "CREATE INDEX exchanges_by_id ON exchanges (id)",
+            "CREATE VIRTUAL TABLE words USING fts5(text)",
+            "CREATE TABLE indexed (last INTEGER NOT NULL)",
+            "INSERT INTO indexed VALUES (0)",
+        ),
+    ),
+    # NORMAL: a loss of power may lose the newest exchanges; it never damages the file in WAL mode.
+    pragmas=("synchronous = NORMAL", "secure_delete = FAST", "journal_size_limit = 16777216"),
+    layout=("auto_vacuum = INCREMENTAL",),
+)
+
+STEP, STEP_BYTES = 64, 1_000_000
+"""Most records that are indexed or deleted in one transaction, and their bytes; one record may have more.
+
+No other process can write meanwhile: for about 0.1 s.
+"""
+LONGEST = 1_048_576
+"""Characters of each body that are indexed."""
 _SEARCH_SECONDS = 5.0
 """How long a search may index what is not indexed yet."""
 _MEDIA_SECONDS = 3600.0
 """Media are kept so long before the oldest exchange: they are stored before their exchange, which may take long."""
-_POSITIONS = 20_000
-"""Most positions of shown rows that are remembered, so that their records are found without a search."""
+_MERGED = 500
+"""Pages of the index that are merged in one transaction."""
+_FREE = 8
+"""The file is made smaller when one of so many pages is unused. As much is deleted at a time when it is full."""
 _NEWEST = 2**62
 _OF_A_VALUE = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
+_END = " \ue000 "
+"""Between two bodies: FTS5 takes it for a word, so that no phrase matches across it."""
+_ESCAPE = re.compile(r"(\\+)(?:u([0-9a-fA-F]{4})|([bfnrt])(\w*))?")
+
+_INTERVAL = 1.0
+_TRIM_SECONDS = 60.0
+_BUSY = 50
+"""With more exchanges a second, indexing waits: it takes more CPU time than everything else about an exchange."""
+_STEP_SECONDS = 0.5
 
 
 class SqliteStore:
@@ -59,34 +109,15 @@ class SqliteStore:
         self.directory = sqlite_directory(settings)
         self._settings = settings
         self._clock = clock
-        old = min(settings.seconds / _FILES or _OLDEST_FILE, _OLDEST_FILE)
-        self._files = RecordFiles(self.directory / "records", min(settings.bytes // _FILES, _LARGEST_FILE), old)
         self._media = MediaFiles(self.directory / "media")
-        self._positions: dict[str, int] = {}
         self._writer = _Connection(self.directory)
         self._reader = _Connection(self.directory)
 
     def add(self, records: Sequence[ExchangeRecord]) -> None:
         """Store the records in one transaction."""
-        self._add(Batch(records, None))
-
-    def add_with_lines(self, records: Sequence[ExchangeRecord], lines: Lines) -> None:
-        """Store records and lines in one transaction."""
-        self._add(Batch(records, lines))
-
-    def _add(self, batch: Batch) -> None:
-        if not batch.data:
-            return
-        with self._writer.use() as connection:
-            try:
-                with transaction(connection, "IMMEDIATE"):
-                    file, start, is_new = self._files.append(connection, batch.data, self._clock())
-                    batch.insert(connection, file, start)
-            except BaseException:
-                self._files.close()  # the number of a file that was just begun is free again
-                raise
-            if is_new:
-                retention.shrink(connection, self._files, self._settings.bytes)
+        rows = [_values(record) for record in records]
+        with self._writer.use() as connection, transaction(connection, "IMMEDIATE"):
+            connection.executemany(INSERT, rows)
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
         """Keep the bytes of a medium in a file."""
@@ -101,79 +132,36 @@ class SqliteStore:
         """Return exchanges after a position, oldest first."""
         return self._find(wanted, ">", after, "ASC", limit)
 
+    def _find(self, wanted: Filter, sign: str, position: int, direction: str, limit: int) -> list[Row]:
+        where, values, words = queries.condition(wanted)
+        if words:
+            self._index_for_search()
+            where += " AND position IN (SELECT rowid FROM words WHERE words MATCH ?)"
+            values = (*values, words)
+        sql = (
+            f"SELECT position, head FROM exchanges WHERE position {sign} ?{where} ORDER BY position {direction} LIMIT ?"
+        )
+        with self._reader.use() as connection:
+            found = connection.execute(sql, (min(position, _NEWEST), *values, limit)).fetchall()
+        return [Row(position, _decode(decode_head, head, position)) for position, head in found]
+
     def newest(self) -> int:
         """Return the last position that was given; 0 for none."""
         with self._reader.use() as connection:
-            return newest(connection)
-
-    def _find(self, wanted: Filter, sign: str, position: int, direction: str, limit: int) -> list[Row]:
-        where, values, query = condition(wanted)
-        newest_first = direction == "DESC"
-        position = min(position, _NEWEST)
-        if query:
-            self._index_for_search()
-        reader = RecordReader(self._files)
-        with self._reader.use() as connection, transaction(connection, "DEFERRED"), reader:
-            found: Iterable[tuple[int, int, int, int]]
-            if query:
-                found = words.search(connection, query, (sign, position), where, values, newest_first)
-            else:
-                found = connection.execute(
-                    f"SELECT position, file, place, head FROM exchanges WHERE position {sign} ?{where}"
-                    f" ORDER BY position {direction}",
-                    (position, *values),
-                )
-            rows = list(islice(_readable(found, reader), limit))
-            end = rows[-1].position if rows and len(rows) == limit else _NEWEST if sign == ">" else 0
-            after, before = sorted((position, end))
-            lines = sqlite_lines.find(connection, reader, wanted, after, before, limit, newest_first)
-        rows = sorted((*rows, *lines), key=lambda row: row.position, reverse=newest_first)[:limit]
-        if len(self._positions) > _POSITIONS:
-            self._positions.clear()
-        self._positions.update((row.record.id, row.position) for row in rows)
-        return rows
-
-    def _index_for_search(self) -> None:
-        """Index what is not indexed yet.
-
-        Raises:
-            StoreError: that is too much for one search. Each try indexes a part.
-        """
-        if not self.index(_SEARCH_SECONDS):
-            with self._reader.use() as connection:
-                left = words.count_unindexed(connection)
-            raise StoreError(f"The text of {left:,} exchanges is not indexed yet. Search again in a few seconds")
-
-    def index(self, seconds: float, busy: Callable[[], bool] = lambda: False) -> bool:
-        """Index exchanges until all are, until the time is over, or `busy`. Return whether all are indexed."""
-        end = time.monotonic() + seconds
-        while True:
-            with self._writer.use() as connection:
-                if not words.index_step(connection, self._files, self._clock()):
-                    return True
-            if time.monotonic() >= end or busy():
-                return False
+            row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'exchanges'").fetchone()
+        return int(row[0]) if row else 0
 
     def get(self, id: str) -> ExchangeRecord | None:
         """Return the record with the id, whole; None if there is none."""
         if not id.isascii():
             return None
-        found = "SELECT position, file, place, head, size FROM exchanges WHERE id = ?"
-        with self._reader.use() as connection, RecordReader(self._files) as reader:
-            line = sqlite_lines.get(connection, reader, id)
-            if line is not None:
-                return line
-            row = connection.execute(f"{found} AND position = ?", (id, self._positions.get(id))).fetchone()
-            if row is None:
-                row = connection.execute(f"{found} ORDER BY position DESC LIMIT 1", (id,)).fetchone()
+        sql = "SELECT position, head, content FROM exchanges WHERE id = ? ORDER BY position DESC LIMIT 1"
+        with self._reader.use() as connection:
+            row = connection.execute(sql, (id,)).fetchone()
         if row is None:
             return None
-        position, file, place, head, size = row
-        with _file_errors(self.directory), RecordReader(self._files) as reader:
-            data = reader.read(file, place, size)
-        if data is None:
-            return None
-        return join(_decode(decode_head, data[:head], position), _decode(decode_content, data[head:], position))
+        position, head, content = row
+        return join(_decode(decode_head, head, position), _decode(decode_content, content, position))
 
     def medium(self, sha256: str) -> tuple[str, bytes] | None:
         """Return media type and bytes; None if they are not kept."""
@@ -186,49 +174,145 @@ class SqliteStore:
         Raises:
             InvalidFilter: the field has no values to choose from.
         """
-        with self._reader.use() as connection, RecordReader(self._files) as reader:
-            return views.values(connection, field, limit, sqlite_lines.count(connection, reader, field))
+        with self._reader.use() as connection:
+            return queries.values(connection, field, limit)
 
     def adoption(self, since: float, bucket_seconds: float) -> list[dict[str, Any]]:
         """Return how each agent was run, by time."""
         with self._reader.use() as connection:
-            return views.adoption(connection, since, bucket_seconds)
+            return queries.adoption(connection, since, bucket_seconds)
 
     def legacy_clients(self, since: float) -> list[dict[str, Any]]:
         """Return clients that still send legacy requests."""
         with self._reader.use() as connection:
-            return views.legacy_clients(connection, since)
+            return queries.legacy_clients(connection, since)
 
     def refusals(self, since: float) -> list[dict[str, Any]]:
         """Return what was refused, by agent and code."""
         with self._reader.use() as connection:
-            return views.refusals(connection, since)
+            return queries.refusals(connection, since)
+
+    # The index of the text
+
+    def index(self, seconds: float, busy: Callable[[], bool] = lambda: False) -> bool:
+        """Index exchanges until all are, until the time is over, or `busy`. Return whether all are indexed."""
+        end = time.monotonic() + seconds
+        while True:
+            with self._writer.use() as connection:
+                if not _index_step(connection):
+                    return True
+            if time.monotonic() >= end or busy():
+                return False
+
+    def _index_for_search(self) -> None:
+        """Index what is not indexed yet.
+
+        Raises:
+            StoreError: that is too much for one search. Each try indexes a part.
+        """
+        if not self.index(_SEARCH_SECONDS):
+            sql = "SELECT count(*) FROM exchanges WHERE position > (SELECT last FROM indexed)"
+            with self._reader.use() as connection:
+                [rest] = connection.execute(sql).fetchone()
+            raise StoreError(f"The text of {rest:,} exchanges is not indexed yet. Search again in a few seconds")
+
+    # What is kept
 
     def clear(self) -> None:
         """Delete all exchanges and media."""
         with self._writer.use() as connection:
-            retention.clear(connection, self._files)
+            with transaction(connection, "IMMEDIATE"):
+                connection.execute("DELETE FROM exchanges")
+                connection.execute("DELETE FROM words")
+                connection.execute("INSERT INTO words(words) VALUES('optimize')")  # else deleted words stay in the file
+            _give_back(connection, all_pages=True)
             self._media.clear()
 
     def trim(self) -> None:
-        """Delete what is too old or too much, and what killed processes left."""
+        """Delete what is too old or too much.
+
+        Exchanges that started after now, as the clock was ahead, are deleted with those that were stored after them.
+        """
+        self.shrink()
         now, seconds, before = self._clock(), self._settings.seconds, 0.0
         with self._writer.use() as connection:
             if seconds:
                 before = now - seconds
-                retention.delete_before(connection, self._files, before, now)
-            retention.shrink(connection, self._files, self._settings.bytes)
-            retention.tidy(connection, self._files)
+                _delete(connection, _last_before(connection, before, now))
             row = connection.execute("SELECT started FROM exchanges ORDER BY position LIMIT 1").fetchone()
             oldest = row[0] if row else now
             kept = max(before, oldest - _MEDIA_SECONDS) if oldest <= now else before  # else the clock was ahead
             self._media.trim(kept, self._settings.media_bytes)
 
+    def shrink(self) -> None:
+        """Delete the oldest exchanges if all take more than `inspector.sqlite.bytes`, so that an eighth is free."""
+        most = self._settings.bytes
+        with self._writer.use() as connection:
+            used = used_bytes(connection)
+            if used > most:
+                _delete(connection, _last_beyond(connection, (most - most // _FREE) / used))
+
     def close(self) -> None:
-        """Close the files."""
+        """Close the database."""
         self._writer.close()
         self._reader.close()
-        self._files.close()
+
+
+class RecordingStore(SqliteStore):
+    """A store whose upkeep runs in a thread until it is closed. interval: seconds between two looks at the store.
+
+    The text is indexed when few exchanges come in, and old exchanges are deleted even if none come in.
+    """
+
+    def __init__(self, settings: SqliteExchanges, log: Logger, interval: float = _INTERVAL) -> None:
+        super().__init__(settings)
+        self._log = log
+        self._interval = interval
+        self._added = 0
+        self._stopped = threading.Event()
+        self._reported = ""
+        self._thread = threading.Thread(target=self._run, name="inspector-upkeep", daemon=True)
+        self._thread.start()
+
+    def add(self, records: Sequence[ExchangeRecord]) -> None:
+        """Store the records in one transaction."""
+        self._added += len(records)
+        super().add(records)
+
+    def close(self) -> None:
+        """End the upkeep after the step that it is in, and close the database."""
+        self._stopped.set()
+        self._thread.join()
+        super().close()
+
+    def _run(self) -> None:
+        until_trim = 0.0
+        while True:
+            added, self._added = self._added, 0
+            try:
+                if until_trim <= 0:
+                    until_trim = _TRIM_SECONDS
+                    self.trim()
+                self.shrink()
+                if added <= _BUSY * self._interval:
+                    self.index(_STEP_SECONDS, self._stopped.is_set)
+                self._reported = ""
+            except StoreError as error:
+                self._report(str(error))
+            until_trim -= self._interval
+            if self._stopped.wait(self._interval):
+                return
+
+    def _report(self, reason: str) -> None:
+        """Log a failure once, until there is another one, or none."""
+        if reason != self._reported:
+            self._reported = reason
+            self._log.warning("upkeep failed", reason=reason)
+
+
+def build(settings: Inspector, log: Logger) -> RecordingStore:
+    """Return the store of the settings."""
+    return RecordingStore(settings.sqlite, log)
 
 
 class _Connection:
@@ -245,7 +329,7 @@ class _Connection:
         with self._lock, _file_errors(self._directory):
             try:
                 if self._connection is None:
-                    self._connection = open_database(self._directory)
+                    self._connection = open_file(self._directory / DATABASE, FORMAT, check_same_thread=False)
                 yield self._connection
             except sqlite3.Error as error:
                 if error_code(error) != sqlite3.SQLITE_BUSY:
@@ -287,12 +371,14 @@ def _file_errors(directory: Path) -> Iterator[None]:
         raise StoreError(reason) from error
 
 
-def _readable(found: Iterable[tuple[int, int, int, int]], reader: RecordReader) -> Iterator[Row]:
-    """Yield the rows whose heads can be read: files are deleted meanwhile, and a loss of power may have cut one."""
-    for position, *where in found:
-        head = reader.read(*where)
-        if head is not None:
-            yield Row(position, _decode(decode_head, head, position))
+def _values(record: ExchangeRecord) -> tuple[object, ...]:
+    """Return the values of a row, from ``id`` to ``content``."""
+    try:
+        head, content = encode(record)
+    except UnicodeEncodeError:
+        record = without_surrogates(record)
+        head, content = encode(record)
+    return (*queries.columns(record), head, content)
 
 
 def _decode(decode: Callable[[bytes], Any], data: bytes, position: int) -> Any:
@@ -301,3 +387,134 @@ def _decode(decode: Callable[[bytes], Any], data: bytes, position: int) -> Any:
     except msgspec.DecodeError as error:
         reason = f"Exchange {position} can't be read: {error}. Was it written by another version of the gateway?"
         raise StoreError(reason) from error
+
+
+def _index_step(connection: sqlite3.Connection) -> bool:
+    """Index the next records, see `STEP`. Return False if there was none."""
+    sql = "SELECT position, content FROM exchanges WHERE position > (SELECT last FROM indexed) ORDER BY position"
+    with transaction(connection, "IMMEDIATE"):
+        last = size = 0
+        texts: list[tuple[int, str]] = []
+        for position, content in connection.execute(f"{sql} LIMIT {STEP}"):
+            size += len(content)
+            if last and size > STEP_BYTES:
+                break
+            last = position
+            if text := _text(content):
+                texts.append((position, text))
+        connection.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", texts)
+        if last:
+            connection.execute("UPDATE indexed SET last = ?", (last,))
+    return bool(last)
+
+
+def _last_before(connection: sqlite3.Connection, started: float, now: float) -> int | None:
+    """Return the position of the last exchange that started before a time and comes before all others."""
+    sql = "SELECT position FROM exchanges WHERE started BETWEEN ? AND ? ORDER BY position LIMIT 1"
+    first = connection.execute(sql, (started, now)).fetchone()
+    sql = "SELECT max(position) FROM exchanges WHERE position < ? AND started < ?"
+    [last] = connection.execute(sql, (first[0] if first else _NEWEST, started)).fetchone()
+    return None if last is None else int(last)
+
+
+def _last_beyond(connection: sqlite3.Connection, share: float) -> int | None:
+    """Return the position of the newest exchange that must go so that the newer ones have at most a share of all."""
+    size = "length(head) + length(content)"
+    sql = f"""SELECT position FROM (
+        SELECT position, sum({size}) OVER (ORDER BY position DESC) AS bytes FROM exchanges)
+        WHERE bytes > ? * (SELECT sum({size}) FROM exchanges) ORDER BY position DESC LIMIT 1"""
+    row = connection.execute(sql, (share,)).fetchone()
+    return row and int(row[0])
+
+
+def _delete(connection: sqlite3.Connection, last: int | None) -> None:
+    """Delete the exchanges up to a position, in small transactions, and give their space back. None: none."""
+    deleted = 0
+    while last is not None and (count := _delete_oldest(connection, last)):
+        deleted += count
+    [rest] = connection.execute("SELECT count(*) FROM exchanges").fetchone()
+    if deleted * _FREE > rest:
+        _merge(connection)
+    _give_back(connection)
+
+
+def _delete_oldest(connection: sqlite3.Connection, last: int) -> int:
+    """Delete some of the oldest exchanges up to a position in one transaction, see `STEP`. Return their number."""
+    sql = "SELECT position, length(content) FROM exchanges WHERE position <= ? ORDER BY position LIMIT ?"
+    with transaction(connection, "IMMEDIATE"):
+        rows: list[int] = []
+        size = 0
+        for position, length in connection.execute(sql, (last, STEP)):
+            rows.append(position)
+            size += length
+            if size >= STEP_BYTES:
+                break
+        if rows:
+            connection.execute("DELETE FROM exchanges WHERE position <= ?", (rows[-1],))
+            connection.execute("DELETE FROM words WHERE rowid <= ?", (rows[-1],))
+    return len(rows)
+
+
+def _merge(connection: sqlite3.Connection) -> None:
+    """Remove deleted words from the index, in small transactions (https://www.sqlite.org/fts5.html#the_merge_command).
+
+    FTS5 itself only does so as others are added.
+    """
+    pages = -_MERGED
+    while True:
+        before = connection.total_changes
+        connection.execute("INSERT INTO words(words, rank) VALUES('merge', ?)", (pages,))
+        if connection.total_changes - before < 2:
+            return
+        pages = _MERGED
+
+
+def used_bytes(connection: sqlite3.Connection) -> int:
+    """Return the bytes of all exchanges and of the index, without the unused pages of the database."""
+    pages = read_pragma(connection, "page_count") - read_pragma(connection, "freelist_count")
+    return pages * read_pragma(connection, "page_size")
+
+
+def _give_back(connection: sqlite3.Connection, all_pages: bool = False) -> None:
+    """Make the database smaller by its unused pages, if they are many."""
+    free = read_pragma(connection, "freelist_count")
+    if free and (all_pages or free * _FREE > read_pragma(connection, "page_count")):
+        connection.executescript("PRAGMA incremental_vacuum")  # `execute` would end it after one page
+        empty_log(connection)
+
+
+def _text(data: bytes) -> str:
+    """Return the text of a record's bodies; "" if it can't be read."""
+    try:
+        content = decode_content(data)
+    except msgspec.DecodeError:
+        return ""
+    return _END.join(unescape(text[:LONGEST]) for text in dict.fromkeys(_bodies(content)))
+
+
+def _bodies(content: Content) -> Iterable[str]:
+    for message in (content.request, content.forwarded, content.response, content.answered):
+        if message is not None and message.body.text and not message.body.encoding:
+            yield message.body.text
+    if content.rendered:
+        yield content.rendered
+
+
+def unescape(text: str) -> str:
+    """Return the words of a JSON text: escapes are replaced by what they stand for, or by a space.
+
+    JSON in a string of JSON has its escapes escaped, so ``\\\\n`` may be the end of a line there, or a backslash before
+    an ``n``: both readings of the word that follows are indexed.
+    """
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(_unescaped, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    backslashes, code, letter, word = match.groups()
+    if code:
+        return chr(int(code, 16))
+    if letter is None:
+        return " "
+    return f" {word}" if len(backslashes) % 2 else f" {letter}{word} {word}"

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from gateway.config.inspector import AuditFile as AuditSettings
 from gateway.config.inspector import SqliteExchanges
-from gateway.inspector.lines import LineRequest, Lines
 from gateway.inspector.stores.audit_file import AuditFile
 from gateway.inspector.stores.sqlite import SqliteStore
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
@@ -36,21 +35,8 @@ def audit_file(place: Path) -> AuditFile:
     return AuditFile(AuditSettings(str(place / "audit.jsonl"), bytes=200_000, files=10_000, sync="system"))
 
 
-def lines_of(batch: str) -> Lines:
-    """Return lines after the records of a batch."""
-    return _lines(random.Random(batch).getrandbits(62), 5)
-
-
-def _lines(id: int, count: int) -> Lines:
-    heads = [LineRequest((("Host", "x"),), 0, "", "")]
-    each = [(0.0, 0.0, 1.0, 200, 1, "", "GET", 1, f"/{id + n}", 0, -1, BATCH + n) for n in range(count)]
-    return Lines(id, 1000.0, 7, heads, [], each)
-
-
 def record_of(id: str) -> ExchangeRecord:
-    """Return the record with this id: always the same one. That of a line has a number for its id."""
-    if "-" not in id:
-        return _lines(int(id, 16), 1).record(0)
+    """Return the record with this id: always the same one."""
     chance = random.Random(id)
     text = f"word{id.replace('-', 'x')} " + "text " * chance.choice((1, 100, 5000))
     return record(id=id, request=HttpMessage((), Body(len(text), text)))
@@ -73,7 +59,7 @@ def write(place: Path, name: str, seed: str) -> None:
         for store in stores:
             medium = medium_of(records[0].id)
             store.keep_medium(hashlib.sha256(medium).hexdigest(), "image/png", medium)
-            store.add_with_lines(records, lines_of(f"{name}-{number}"))
+            store.add(records)
             match chance.randrange(6):
                 case 0:
                     store.index(0.0)

@@ -58,7 +58,7 @@ def test_stores_without_a_path_are_in_the_home_directory(tmp_path: Path, monkeyp
         sink.close()
     state = tmp_path / ".local" / "state" / "mlc-gateway"
     assert (state / "audit.jsonl").is_file()
-    assert (state / "inspector" / "exchanges.sqlite3").is_file()
+    assert (state / "inspector" / "records.sqlite3").is_file()
 
 
 def test_nothing_is_opened_if_the_inspector_is_off(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from gateway.config.inspector import SqliteExchanges
 from gateway.inspector.store import Filter, StoreError
-from gateway.inspector.stores import sqlite_upkeep as module
-from gateway.inspector.stores.sqlite_upkeep import RecordingStore
+from gateway.inspector.stores import sqlite as module
+from gateway.inspector.stores.sqlite import RecordingStore
 from tests.inspector.records import record
 from tests.inspector.stores.store_conformance import ids, numbered, with_body
 from tests.wire import PATIENCE
