@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -127,17 +127,6 @@ class ExecuteHandler(Protocol):
         Raises:
             GatewayError: the request is refused; nothing is sent.
         """
-
-
-@runtime_checkable
-class FastHandler(Protocol):
-    """The fast path of an `ExecuteHandler`, which is optional. It does not wait and never refuses."""
-
-    def caller(self, lines: Iterable[bytes]) -> bytes:
-        """Return an identity of the caller from the request's field lines; empty if `try_fast` can't be used."""
-
-    def try_fast(self, agent_id: str, caller: bytes, body: bytes) -> Forward | None:
-        """Return the same request for a whole body as the handler would; None if the handler must be called."""
 
 
 class ManageHandler(Protocol):

@@ -12,7 +12,6 @@ from gateway.delivery.native import GUARDS
 from gateway.errors import GatewayError, UndeliverableContent, UnresolvedAgent
 from gateway.execute.body import is_json
 from gateway.execute.deliveries import QUESTION, describe_delivery, end_step, note_delivery, timed_step, with_plan
-from gateway.execute.fast_path import FastPath
 from gateway.execute.media import Inliner
 from gateway.execute.output import Outputs
 from gateway.execute.remembered import is_short, read_remembered
@@ -35,10 +34,7 @@ from gateway.unified.request import ExecuteRequest, RequestKind, read_execute
 
 
 class Handler:
-    """Reads the request, resolves the agent, fetches media, and rewrites the request for the agent.
-
-    caller, try_fast: see `gateway.ports.FastHandler`.
-    """
+    """Reads the request, resolves the agent, fetches media, and rewrites the request for the agent."""
 
     def __init__(
         self,
@@ -61,9 +57,6 @@ class Handler:
         self._sessions = sessions
         self._outputs = Outputs(settings)
         self._legacy = LegacyAgents(resolver, sessions, self._outputs) if sessions is not None else None
-        fast = FastPath(settings, resolver, rewriter, reporter, self._outputs, sessions)
-        self.caller = fast.caller
-        self.try_fast = fast.try_fast
 
     async def __call__(self, call: ExecuteCall) -> Forward:
         """Return what to send for `call`.

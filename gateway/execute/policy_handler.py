@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.config.schema import Settings
@@ -25,18 +25,6 @@ class PolicyHandler:
         self._resolver = resolver
         self._budget = Budget.from_limits(settings.limits)
         self._roles = settings.agents.roles
-
-    def caller(self, lines: Iterable[bytes]) -> bytes:
-        """See `gateway.ports.FastHandler`."""
-        return self._handler.caller(lines)
-
-    def try_fast(self, agent_id: str, caller: bytes, body: bytes) -> Forward | None:
-        """See `gateway.ports.FastHandler`: never for agents with a budget or a guardrail."""
-        agent = self._resolver.peek(agent_id, caller)
-        if agent is None or self._policies.matches(agent_id, agent.profile.name):
-            return None
-        forward = self._handler.try_fast(agent_id, caller, body)
-        return None if forward is None else PolicyRun(self._policies, agent).attach(forward)
 
     async def __call__(self, call: ExecuteCall) -> Forward:
         """Return what to send for `call`.

@@ -13,6 +13,7 @@ from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan, Remembered
 from gateway.delivery.plan_cache import PlanCache
 from gateway.execute.rewrite import Policy, Rewrite, rewrite_input, rewrite_native, rewrite_unproved
+from gateway.execute.template_cache import TemplateCache
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
 from gateway.providers import registry
@@ -27,6 +28,7 @@ class Rewriter:
     def __init__(self, settings: Settings) -> None:
         self._rules = read_rules(settings)
         self._assumes = settings.agents.on_unproved == "assume"
+        self._uses_templates = settings.logs.level != "debug"  # which logs the parameters of each plan
         self.options = MappingOptions(settings.agents.roles, settings.agents.allow_prefill)
 
     def rewrite(
@@ -36,20 +38,26 @@ class Rewriter:
         agent_input: AgentInput,
         remembered: Remembered = (),
         notices: tuple[Notice, ...] = (),
-        turn_id: str | None = None,
         streaming: bool = False,
     ) -> Rewrite:
         """Rewrite the request by the agent's rule. notices: what was found before, reported with the plan's own.
 
-        turn_id: None for a new one. streaming: the request goes to the stream endpoint.
+        streaming: the request goes to the stream endpoint.
 
         Raises:
             UndeliverableContent: as `rewrite_input`.
         """
-        policy = Policy(self.options, self.describes(agent.profile))
-        turn_id, plans = turn_id or new_turn_id(), agent.derive(PlanCache)
+        policy, plans = Policy(self.options, self.describes(agent.profile)), agent.derive(PlanCache)
+
+        def plan(given: AgentInput, turn_id: str) -> Rewrite:
+            return rewrite_input(agent.profile, request, given, policy, turn_id, remembered, plans, streaming)
+
         with _noted(agent):
-            rewrite = rewrite_input(agent.profile, request, agent_input, policy, turn_id, remembered, plans, streaming)
+            if remembered or not self._uses_templates:
+                rewrite = plan(agent_input, new_turn_id())
+            else:
+                templates = agent.derive(TemplateCache)
+                rewrite = templates.rewrite(request, agent_input, streaming, new_turn_id(), plan)
         return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
 
     def rewrite_native(

@@ -46,8 +46,8 @@ class Fields:
     lines: as received. host: the value of Host, or None. length: Content-Length, or None. chunked: the transfer coding
     is chunked. keep_alive: the client may send another request on the connection. expectation: there is an Expect.
     expects: the client waits for a 100. max_forwards: the value of Max-Forwards, or None. upgrade: the request asks
-    for a tunnel that can be relayed. limits: those that were applied. caller: see `FastHandler.caller`; None until it
-    has been computed. traced: there may be fields of a W3C trace; None until it has been computed.
+    for a tunnel that can be relayed. limits: those that were applied. traced: there may be fields of a W3C trace; None
+    until it has been computed.
     """
 
     __slots__ = (
@@ -56,7 +56,6 @@ class Fields:
         "_end_to_end",
         "_host_at",
         "_sent_lines",
-        "caller",
         "chunked",
         "expectation",
         "expects",
@@ -75,7 +74,6 @@ class Fields:
         self.lines = parse_fields(head, start, limits)
         self.host: bytes | None = None
         self.max_forwards: bytes | None = None
-        self.caller: bytes | None = None
         self.traced: bool | None = None
         self.length: int | None = None
         self.chunked = self.expectation = self.expects = self.upgrade = False

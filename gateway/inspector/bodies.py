@@ -69,13 +69,11 @@ class BodyMaker:
         found: Secrets,
         size: int = -1,
         cut: bool = False,
-        is_plain: bool = False,
     ) -> Body:
         """Return a body. pieces: of the body in its content coding; no medium reaches from one into the next.
 
         size: to report; -1: that of the pieces.
 
-        is_plain: it is one piece, and is known to have neither secrets nor media.
         """
         if size < 0:
             size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
@@ -84,7 +82,7 @@ class BodyMaker:
                 pieces = [content_coding.decompress_whole(b"".join(pieces), codings, _CONTENT)]
             except GatewayError:
                 return Body(size, omitted=_CUT_CODING if cut else _UNKNOWN_CODING)
-        if not found.names and (is_plain or (len(pieces) == 1 and self.is_plain(pieces[0]))):
+        if not found.names and len(pieces) == 1 and self.is_plain(pieces[0]):
             try:
                 return Body(size, str(pieces[0], "utf-8"))
             except UnicodeDecodeError:

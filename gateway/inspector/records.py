@@ -30,7 +30,6 @@ from gateway.proxy.body_copy import HELD_ANSWER, ResponseCopy
 from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.request_log import new_id
 from gateway.proxy.routes import Intent
-from gateway.recent import Recent
 
 ReadUsage = Callable[[Delivery, bytes, bool], Usage | None]
 """Returns the usage that an agent's answer reports, and its cost. bytes: its content. bool: it may be an event stream.
@@ -68,8 +67,6 @@ class RecordMaker:
         self._second = self._rendered = 0
         self._read_usage = read_usage
         self._heads = HeadMaker(self._redactor)
-        self._templates: Recent[Delivery] = Recent(256)
-        """Deliveries by `id`, whose bodies are plain if the client's is."""
 
     def make(self, captured: Captured, offset: float) -> ExchangeRecord:
         """Return the record of an exchange. offset: seconds from `time.monotonic` to the time since the epoch."""
@@ -178,22 +175,7 @@ class RecordMaker:
         if sent is None or not bodies.sent_head:
             return None
         headers = self._heads.sent(bodies.sent_head, found).headers
-        is_plain = len(sent) == 1 and self._is_plain(bodies, sent[0])
-        return HttpMessage(headers, self._bodies.make(sent, (), found, is_plain=is_plain))
-
-    def _is_plain(self, bodies: Bodies, sent: bytes | memoryview) -> bool:
-        """Return True if what was sent has neither secrets nor media.
-
-        On the fast path, bodies of one delivery differ only in the client's texts, so one of them is checked.
-        """
-        delivery, request = bodies.delivery, bodies.request
-        is_template = delivery is not None and bodies.steps is None
-        if is_template and isinstance(request, bytes) and self._templates.peek(id(delivery)) is delivery:
-            return self._bodies.is_plain(request)
-        is_plain = self._bodies.is_plain(sent)
-        if is_plain and is_template and delivery is not None:
-            self._templates.get(id(delivery), lambda: delivery)
-        return is_plain
+        return HttpMessage(headers, self._bodies.make(sent, (), found))
 
     def _response_line(self, captured: Captured, found: Secrets) -> HttpMessage | None:
         """Return the cluster's response without its body."""

@@ -47,8 +47,7 @@ class TrafficMetrics(Collector):
     answered: requests that are over, by intent and status; 0 if the connection was cut before or within the response.
     rewrites: unified inputs that were delivered or refused, by provider, strategy ("" if not known yet) and outcome.
     In seconds: waits: from a request to the head of the cluster's response, by intent. added: from a whole request to
-    its sending to the cluster, by intent. rewriting: from the whole body of a request to its rewritten form, by path:
-    prepared or decided.
+    its sending to the cluster, by intent. rewriting: from the whole body of a request to its rewritten form.
     """
 
     def __init__(self) -> None:
@@ -61,7 +60,7 @@ class TrafficMetrics(Collector):
         self.turns: dict[str, int] = {"stored": 0, "failed": 0}
         self.waits: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(WAITS))
         self.added: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SHORT))
-        self.rewriting: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SHORT))
+        self.rewriting = Histogram(SHORT)
         self.received = Received()
         self.lookups = Lookups()
         self.sources: WeakSet[Running] = WeakSet()
@@ -86,10 +85,12 @@ class TrafficMetrics(Collector):
             "mlc_gateway_added_seconds", "Seconds from the whole request to its sending to the cluster.",
             "intent", self.added,
         )  # fmt: skip
-        yield _histogram(
-            "mlc_gateway_rewrite_seconds", "Seconds from the whole body of a request to its rewritten form.",
-            "path", self.rewriting,
-        )  # fmt: skip
+        yield HistogramMetricFamily(
+            "mlc_gateway_rewrite_seconds",
+            "Seconds from the whole body of a request to its rewritten form.",
+            self.rewriting.buckets(),
+            self.rewriting.total,
+        )
         yield CounterMetricFamily(
             "mlc_gateway_client_received_bytes", "Bytes received from clients.", self.received.size
         )

@@ -6,13 +6,10 @@ from dataclasses import replace
 
 from gateway.errors import GatewayError, UnresolvedAgent
 from gateway.memory.rest_search import find_session_id
-from gateway.ports import Answer, ExecuteCall, ExecuteHandler, FastHandler, Forward, ManageHandler, SessionHandler
+from gateway.ports import Answer, ExecuteCall, ExecuteHandler, Forward, ManageHandler, SessionHandler
 from gateway.proxy.interfaces import RunningExchange
 from gateway.proxy.routes import RUNS, Intent
 from gateway.upstream.auth.authenticator import client_signature, refuse_rewrite
-
-_EXECUTE = Intent.EXECUTE  # an attribute of an Enum takes four times as long to look up
-_QUERY = ord("?")
 
 
 class Dispatcher:
@@ -26,20 +23,9 @@ class Dispatcher:
         sessions: SessionHandler | None = None,
     ) -> None:
         self._execute = execute
-        self._fast = execute if isinstance(execute, FastHandler) else None
         self._manage = manage
         self._sessions = sessions
         self._own_credentials = own_credentials
-
-    def try_fast(self, exchange: RunningExchange, body: bytes) -> Forward | None:
-        """Return what to send, if the execute use case knows it without waiting."""
-        request = exchange.request
-        if self._fast is None or exchange.route.intent is not _EXECUTE or _QUERY in request.target:
-            return None
-        fields = request.fields
-        if fields.caller is None:
-            fields.caller = self._fast.caller(fields.lines)
-        return self._fast.try_fast(exchange.route.id, fields.caller, body) if fields.caller else None
 
     async def decide(self, call: ExecuteCall, exchange: RunningExchange) -> Forward | Answer:
         """Return what to send to the cluster, or the response.

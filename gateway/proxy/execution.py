@@ -119,18 +119,11 @@ class Execution(DecidedExchange):
         self.held = len(raw)
         self._read_at = self.arrived if self.ticket is None else time.monotonic()  # it may have waited
         try:
-            forward = self._port.dispatcher.try_fast(self, raw)
-            if forward is not None:
-                now = time.monotonic()
-                self._port.log.rewrote("prepared", now - self._read_at)
-                self._retry = forward.retry is not None
-                self._send(forward, raw, now)
-            else:
-                self.run_task(self._run_slowly(raw))
+            self.run_task(self._decide_and_follow(raw))
         except Exception:  # on its way to the loop it would close the connection without a response
             self.break_off()
 
-    async def _run_slowly(self, raw: bytes) -> None:
+    async def _decide_and_follow(self, raw: bytes) -> None:
         fields = self.request.fields
         if self.is_recorded:
             self._steps = Steps(self._read_at)
@@ -153,7 +146,7 @@ class Execution(DecidedExchange):
                 self._retry = decision.retry is not None
                 now = time.monotonic()
                 if decision.body is not None and self.route.intent in RUNS:
-                    self._port.log.rewrote("decided", now - self._read_at)
+                    self._port.log.rewrote(now - self._read_at)
                 self._send(decision, raw, now)
 
     def _report(self, answered: Answered) -> None:

@@ -54,9 +54,9 @@ class RequestLog:
         if sent_at:
             traffic.added[intent].observe(sent_at - exchange.arrived)
 
-    def rewrote(self, path: str, seconds: float) -> None:
-        """Record how long it took to rewrite a request; see `TrafficMetrics`."""
-        self._traffic.rewriting[path].observe(seconds)
+    def rewrote(self, seconds: float) -> None:
+        """Record how long it took to rewrite a request."""
+        self._traffic.rewriting.observe(seconds)
 
     def noticed(self, code: str) -> None:
         """Count a notice."""

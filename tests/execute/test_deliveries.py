@@ -17,7 +17,7 @@ from gateway.mlcommons.profile import AgentProfile, Connector, Model
 from gateway.observe.record import Delivery
 from gateway.ports import ExecuteCall, Forward, Steps
 from tests.delivery.simulated_cluster import cluster_of
-from tests.execute.test_fast_path import LINES, TAKES_MESSAGES, handler_of
+from tests.execute.test_template_cache import TAKES_MESSAGES, handler_of
 
 HEADERS = CIMultiDictProxy(CIMultiDict({"Content-Type": "application/json", "Authorization": "Basic YTpi"}))
 MESSAGES = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
@@ -56,15 +56,6 @@ async def test_a_rewritten_request_has_its_plan_and_steps(handler: Handler) -> N
     assert delivery.provider
     assert delivery.model
     assert names(sent.steps) == ["decode", "resolve", "plan"]
-
-
-async def test_requests_of_one_shape_share_a_delivery(handler: Handler) -> None:
-    texts = [json.dumps({"input": text}).encode() for text in ("a", "b")]
-    slow = known(await handler(call({"input": "a"})))
-    caller = handler.caller(LINES)
-    first, second = (known(handler.try_fast(AGENT, caller, text)) for text in texts)
-    assert first is second
-    assert first == slow
 
 
 async def test_a_legacy_request_is_described_without_reading_the_agent(handler: Handler) -> None:

@@ -172,7 +172,7 @@ async def test_every_form_of_request_counts(start: Start, agent: str, body: Any,
     assert statuses == [200, 200, 429]
 
 
-async def test_the_fast_path_does_not_bypass_a_budget(start: Start) -> None:
+async def test_each_run_is_charged(start: Start) -> None:
     place = await start({"budgets": [{"tokens": 10, "unknown": "count", "unknown_amount": 4}]})
     place.cluster.answers = [RAN]
     body = {"input": [{"type": "text", "text": "hi"}]}

@@ -153,7 +153,7 @@ async def test_a_changed_question_that_is_sent_again_as_input(start: Start, webh
     assert place.cluster.sent == [{"parameters": {"question": "[card]"}}, {"input": "[card]"}]
 
 
-async def test_the_fast_path_does_not_bypass_a_guardrail(start: Start, webhook: Webhook) -> None:
+async def test_each_run_is_checked(start: Start, webhook: Webhook) -> None:
     place = await start(guardrail(webhook))
     place.cluster.answers = [RAN]
     for number in range(4):

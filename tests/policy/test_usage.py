@@ -185,7 +185,7 @@ async def test_tokens_are_counted_without_holding_the_answer(start: Start) -> No
     assert place.metric("mlc_gateway_tokens_total", direction="input") == 11
 
 
-async def test_a_rewritten_request_is_counted_on_the_fast_path_too(start: Start) -> None:
+async def test_a_rewritten_request_is_counted_each_time(start: Start) -> None:
     place = await start({"usage": True, "usage_header": True})
     place.cluster.answers = [RAN]
     for number in range(1, 4):

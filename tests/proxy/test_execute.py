@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 import zlib
-from typing import Any
 
 import pytest
 
@@ -165,26 +164,8 @@ async def test_refusal_has_the_gateways_shape_and_nothing_is_sent(start_gateway:
     assert json.loads(answer.body) == UndeliverableContent.of([problem]).body()
 
 
-class FastUseCase(UseCase):
-    """A use case with a fast path, which has the same faults."""
-
-    def __call__(self, *_: Any) -> tuple[FastUseCase, FastUseCase]:
-        return self, self
-
-    def caller(self, _: object) -> bytes:
-        return b"someone"
-
-    def try_fast(self, *_: object) -> Forward:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-
-@pytest.mark.parametrize("kind", [UseCase, FastUseCase])
-async def test_fault_of_our_own_is_a_clean_500_and_the_next_request_works(
-    start_gateway: StartGateway, kind: type[UseCase]
-) -> None:
-    use_case = kind(RuntimeError("secret detail"))
+async def test_fault_of_our_own_is_a_clean_500_and_the_next_request_works(start_gateway: StartGateway) -> None:
+    use_case = UseCase(RuntimeError("secret detail"))
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, use_case)
         answer = await send_request(gateway.data_port, _call(body=b"{}"))

@@ -195,9 +195,6 @@ class Eager:
     """A use case that knows at once what to send."""
 
     async def __call__(self, call: ExecuteCall) -> Forward:
-        return self.try_fast()
-
-    def try_fast(self, *_: object) -> Forward:
         return Forward([b"{}"])
 
     def invalidate(self, kind: str, id: str | None) -> None: ...

@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidInput
-from gateway.execute.shape import read_shaped
-from gateway.unified.budget import Budget
 from gateway.unified.formats import FORMATS, is_text
 from gateway.unified.magic import other_formats
 from gateway.unified.model import MEDIA_KINDS, MediaKind
@@ -114,9 +112,3 @@ def test_only_the_first_bytes_are_decoded() -> None:
             return super().__getitem__(key)
 
     assert other_formats("image", "png", Counted(encoded(STARTS["image"]["gif"] + bytes(10_000)).encode()))
-
-
-@pytest.mark.parametrize(("data", "has_shape"), [("jpeg", False), ("png", True)])
-def test_a_body_with_another_format_has_no_shape_and_is_read_in_full(data: str, has_shape: bool) -> None:
-    body = json.dumps({"input": [block("image", "png", STARTS["image"][data])]}).encode()
-    assert (read_shaped(body, Budget()) is not None) == has_shape

@@ -1,0 +1,253 @@
+"""Templates of runs: proved bodies with holes for the client's texts and media, reused for inputs of the same shape.
+
+A plan does not depend on the words of a plain text (`is_plain_text`) nor on the bytes of a medium. So an input of a new
+shape is planned and proved with specimens in their places, and what would be sent is cut where these are. A specimen is
+a text or a medium that nothing else contains. Input that has no such shape is planned itself: tool calls and results,
+text with signs that templates give a meaning, documents whose text is sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from gateway.delivery.escaping import raw_text
+from gateway.delivery.plan import Plan
+from gateway.delivery.plan_cache import SPECIMEN_TURN, is_plain_text
+from gateway.errors import UndeliverableContent
+from gateway.execute.rewrite import Rewrite
+from gateway.mlcommons.profile import AgentProfile
+from gateway.recent import Recent
+from gateway.unified.budget import SMALL_TEXT
+from gateway.unified.formats import is_text
+from gateway.unified.model import AgentInput, Base64, ContentBlock, Media, Message, Text
+from gateway.unified.payloads import Payload
+from gateway.unified.request import ExecuteRequest
+
+MOST_PARTS = 1000
+"""Texts and media of an input with a shape."""
+MOST_PARAMETERS = 16_384
+"""Characters of the caller's own parameters and members, as JSON."""
+_MOST_BLANKS = 16
+"""White space at an end of a text, which belongs to the shape, as some of it is not sent."""
+
+_FIRST, _LAST = "\uf8f3", "\uf8f4"
+"""Around each specimen of a text: from Unicode's private use area, so that no agent's own text contains them."""
+_MARKS = re.compile("[\uf8f0-\uf8ff]")
+_ESCAPED = '"\\\n'
+"""What JSON escapes: the specimen of a text has it, so that one can tell how often each place is escaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """An input of a shape. shape: all but its texts, without the white space at their ends, and its media."""
+
+    shape: Hashable
+    texts: list[str]
+    media: list[Payload]
+
+
+def read_shape(request: ExecuteRequest, agent_input: AgentInput, streaming: bool) -> Shaped | None:
+    """Return the shape of an input and of what else is in its request; None if it has none."""
+    texts: list[str] = []
+    media: list[Payload] = []
+    messages: list[Hashable] = []
+    for message in agent_input.messages:
+        parts: list[Hashable] = [message.role, message.at]
+        for block in message.content:
+            part = _read_part(block, texts, media)
+            if part is None:
+                return None
+            parts.append(part)
+        messages.append(tuple(parts))
+    if len(texts) + len(media) > MOST_PARTS:
+        return None
+    rest = ""
+    if request.parameters or request.other:
+        rest = json.dumps([request.parameters, request.other], ensure_ascii=False)
+        if len(rest) > MOST_PARAMETERS or _MARKS.search(rest):
+            return None
+    return Shaped((streaming, agent_input.type, rest, *messages), texts, media)
+
+
+def _read_part(block: ContentBlock, texts: list[str], media: list[Payload]) -> Hashable | None:
+    match block:
+        case Text(text=text, at=at):
+            stripped = text.strip()
+            blanks = len(text) - len(stripped)
+            if blanks > _MOST_BLANKS or (stripped and not is_plain_text(text)):
+                return None
+            if not text.isascii() and _MARKS.search(text):
+                return None
+            if not stripped:
+                return at, text
+            texts.append(stripped)
+            start = len(text) - len(text.lstrip()) if blanks else 0
+            return at, text[:start], text[start + len(stripped) :]
+        case Media(source=Base64(data=data)) if block.kind != "document" or not is_text(block.format):
+            media.append(data)
+            return block.at, block.kind, block.format, block.name
+    return None
+
+
+def _specimens(agent_input: AgentInput) -> AgentInput:
+    """Return an input of the same shape with specimens."""
+    texts = media = 0
+
+    def specimen(block: ContentBlock) -> ContentBlock:
+        nonlocal texts, media
+        match block:
+            case Text(text=text) if stripped := text.strip():
+                texts += 1
+                return replace(block, text=text.replace(stripped, _specimen_text(texts - 1), 1))
+            case Media(source=Base64() as source):
+                media += 1
+                return replace(block, source=replace(source, data=_specimen_medium(media - 1)))
+        return block
+
+    def message(one: Message) -> Message:
+        return replace(one, content=tuple(map(specimen, one.content)))
+
+    return replace(agent_input, messages=tuple(map(message, agent_input.messages)))
+
+
+def _specimen_text(number: int) -> str:
+    return f"{_FIRST}{number}{_ESCAPED}{_LAST}"
+
+
+_MARKED = re.compile(f"{_FIRST}([0-9]+){re.escape(_ESCAPED)}{_LAST}")
+"""The specimen of a text."""
+
+
+def _specimen_medium(number: int) -> bytes:
+    return base64.b64encode(f"specimen medium {number:05}".encode())
+
+
+def _encoded(text: str) -> bytes:
+    return msgspec.json.encode(text)[1:-1]
+
+
+_ONCE, _TWICE = _encoded(_ESCAPED), _encoded(raw_text(_ESCAPED))
+_MEDIUM = _specimen_medium(0)[:20]
+"""What the specimens of all media begin with."""
+_SPECIMEN = re.compile(
+    rb"%b([0-9]+)(?:%b|(%b))%b|(%b[A-Za-z0-9+/=]{8})|%b"
+    % (_FIRST.encode(), re.escape(_ONCE), re.escape(_TWICE), _LAST.encode(), _MEDIUM, re.escape(SPECIMEN_TURN.encode()))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The place of a text. twice: it is escaped twice."""
+
+    number: int
+    twice: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Medium:
+    number: int
+
+
+class _Turn:
+    """The place of the turn's id, see `gateway.delivery.plan.plan`."""
+
+
+_Piece = bytes | _Text | _Medium | _Turn
+
+
+class Template:
+    """What is sent for any input of one shape. plan: with the specimens."""
+
+    def __init__(self, plan: Plan, pieces: list[_Piece]) -> None:
+        self.plan = plan
+        self._pieces = pieces
+
+    @classmethod
+    def of(cls, rewrite: Rewrite, shaped: Shaped) -> Template | None:
+        """Return the template of a body for specimens; None if one is missing in it, or stands there changed."""
+        pieces = list(_cut(b"".join(rewrite.body or ())))
+        texts = {piece.number for piece in pieces if isinstance(piece, _Text)}
+        media = {piece.number for piece in pieces if isinstance(piece, _Medium)}
+        if texts != set(range(len(shaped.texts))) or media != set(range(len(shaped.media))):
+            return None
+        if any(isinstance(piece, bytes) and _MARKS.search(piece.decode()) for piece in pieces):
+            return None
+        return cls(rewrite.plan, pieces)
+
+    def fill(self, shaped: Shaped, turn_id: str) -> Rewrite:
+        """Return the request for an input of the shape. Media are not copied.
+
+        Its plan has the specimens in its parameters and messages, and the client's own question.
+        """
+        once = list(map(_encoded, shaped.texts))
+        body: list[Payload] = []
+        for piece in self._pieces:
+            match piece:
+                case bytes():
+                    body.append(piece)
+                case _Text(number=number, twice=twice):
+                    text = once[number]
+                    body.append(_encoded(raw_text(shaped.texts[number])) if twice and b"\\" in text else text)
+                case _Medium(number=number):
+                    body.append(shaped.media[number])
+                case _Turn():
+                    body.append(turn_id.encode())
+        plan = replace(self.plan, question=_MARKED.sub(lambda match: shaped.texts[int(match[1])], self.plan.question))
+        return Rewrite(plan, [b"".join(body)] if sum(map(len, body)) <= SMALL_TEXT else body)
+
+
+def _cut(sent: bytes) -> Iterator[_Piece]:
+    done = 0
+    for match in _SPECIMEN.finditer(sent):
+        yield sent[done : match.start()]
+        done = match.end()
+        number, twice, medium = match.groups()
+        if number:
+            yield _Text(int(number), twice is not None)
+        elif medium:
+            yield _Medium(int(base64.b64decode(medium)[-5:]))
+        else:
+            yield _Turn()
+    yield sent[done:]
+
+
+class TemplateCache:
+    """The templates of one agent. Its owner holds it with the profile, and drops both together."""
+
+    MAX_ENTRIES = 64
+
+    def __init__(self, _: AgentProfile) -> None:
+        self._templates: Recent[Template | bool] = Recent(self.MAX_ENTRIES)
+        """False: inputs of this shape are planned themselves."""
+
+    def rewrite(
+        self,
+        request: ExecuteRequest,
+        agent_input: AgentInput,
+        streaming: bool,
+        turn_id: str,
+        plan: Callable[[AgentInput, str], Rewrite],
+    ) -> Rewrite:
+        """Return the request for an input. plan: rewrites one with a turn's id, and proves it.
+
+        Raises:
+            UndeliverableContent: as `plan`, for the client's own input.
+        """
+        shaped = read_shape(request, agent_input, streaming)
+        if shaped is None:
+            return plan(agent_input, turn_id)
+        template = self._templates.get(shaped.shape, lambda: _make(agent_input, shaped, plan) or False)
+        return template.fill(shaped, turn_id) if isinstance(template, Template) else plan(agent_input, turn_id)
+
+
+def _make(agent_input: AgentInput, shaped: Shaped, plan: Callable[[AgentInput, str], Rewrite]) -> Template | None:
+    try:
+        return Template.of(plan(_specimens(agent_input), SPECIMEN_TURN), shaped)
+    except UndeliverableContent:
+        return None  # the refusal is made of the client's own input
