@@ -14,6 +14,8 @@ from gateway.unified.validate import Fields, Reading, child, json_type, shorten
 EXPECTED_INPUT = "string, array of content blocks, or array of messages"
 # Members of a message that stores and frameworks add for themselves, and that are not sent to a model.
 HARMLESS = frozenset({"id", "message_id", "tracking_id", "metadata", "created_at", "updated_at"})
+_FREQUENT = frozenset({"role", "content"})
+"""The members of most messages."""
 _EXPECTED_CONTENT = "string, or non-empty array of content blocks"
 
 
@@ -104,11 +106,14 @@ def _read_message(reading: Reading, item: dict[str, Any], at: str) -> list[Messa
     """Return the message in a list; an empty list if it has no role."""
     message = Fields(reading, item, at)
     role = message.name("role")
-    written = message.string("type", '"message"', required=False)
-    if written not in (None, "message"):
-        message.problem("type", 'The "type" of a message can only be "message"', '"message"', shorten(written or ""))
-    calls = message.one_of(("toolCalls", "tool_calls"))
-    call_id = message.one_of(("toolCallId", "tool_call_id"))
+    calls = call_id = ""
+    if not item.keys() <= _FREQUENT:
+        written = message.string("type", '"message"', required=False)
+        if written not in (None, "message"):
+            reason = 'The "type" of a message can only be "message"'
+            message.problem("type", reason, '"message"', shorten(written or ""))
+        calls = message.one_of(("toolCalls", "tool_calls"))
+        call_id = message.one_of(("toolCallId", "tool_call_id"))
     content: list[ContentBlock]
     if call_id:
         content = _read_answer(message, role or "", calls, call_id)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import json
 import re
 from collections.abc import Iterator
+
+import msgspec
 
 WINDOW = 64 * 1024
 """Bytes that a regular expression gets at a time."""
@@ -110,18 +111,29 @@ def _cut_character(piece: bytes) -> int:
 
 
 def decode_pieces(data: bytes | memoryview, as_written: bool) -> Iterator[str]:
-    """Yield the text in `data`, in pieces. as_written: it is the raw JSON, where control characters are errors."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    characters = 0
-    for start in range(0, len(data), _PIECE):
-        held = len(decoder.getstate()[0])
+    """Yield the text in `data`, in pieces. as_written: it is the raw JSON, where control characters are errors.
+
+    data: without escapes.
+    """
+    position = characters = 0
+    while position < len(data):
+        piece = bytes(data[position : position + _PIECE])
+        if position + _PIECE < len(data):
+            piece = piece[: len(piece) - _cut_character(piece)]
         try:
-            piece = decoder.decode(data[start : start + _PIECE], start + _PIECE >= len(data))
-        except UnicodeDecodeError as error:
-            raise Unreadable(f"invalid UTF-8 at byte {start - held + error.start} of the string") from None
-        control = _CONTROL.search(piece) if as_written else None
-        if control:
-            place = characters + control.start()
-            raise Unreadable(f"unescaped control character at character {place} of the string")
-        characters += len(piece)
-        yield piece
+            text: str = msgspec.json.decode(b'"%b"' % piece) if as_written else piece.decode()
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise _fault(piece, position, characters) from None
+        yield text
+        characters += len(text)
+        position += len(piece)
+
+
+def _fault(piece: bytes, position: int, characters: int) -> Unreadable:
+    """Return what is wrong with a part of a string. position, characters: bytes and characters before it."""
+    try:
+        control = _CONTROL.search(piece.decode())
+    except UnicodeDecodeError as error:
+        return Unreadable(f"invalid UTF-8 at byte {position + error.start} of the string")
+    assert control is not None
+    return Unreadable(f"unescaped control character at character {characters + control.start()} of the string")
