@@ -19,11 +19,8 @@ Load = Callable[["V | None"], Awaitable[V]]
 
 @dataclass(slots=True)
 class _Entry(Generic[V]):
-    """A cached value. refresh_at: from when on `peek` asks a caller to call `get`, which loads it again."""
-
     value: V
     expires: float
-    refresh_at: float
 
 
 class SharedCache(Generic[K, V]):
@@ -47,7 +44,6 @@ class SharedCache(Generic[K, V]):
     ) -> None:
         self._ttl = ttl
         self._half_ttl = ttl / 2
-        self._next_refresh = ttl / 8
         self._keep = keep
         self._max_entries = max_entries
         self._clock = clock
@@ -72,21 +68,9 @@ class SharedCache(Generic[K, V]):
         return entry.value
 
     def peek(self, key: K) -> V | None:
-        """Return the cached value of `key`; None if there is none, or if this caller must call `get` to load it again.
-
-        While no load runs, one caller in each eighth of `ttl` is asked to do so; the others get the value.
-        """
+        """Return the cached value of `key`; None if there is none. It does not count as a use."""
         entry = self._entries.get(key)
-        if entry is None:
-            return None
-        now = self._clock()
-        if now >= entry.expires:
-            return None
-        if now >= entry.refresh_at and key not in self._shared_tasks:
-            entry.refresh_at = now + self._next_refresh
-            return None
-        self._counts.cached += 1
-        return entry.value
+        return entry.value if entry is not None and self._clock() < entry.expires else None
 
     def drop(self, matches: Callable[[K, V | None], bool]) -> None:
         """Drop every value for which `matches(key, value)` is true; for a running load, `value` is None.
@@ -133,13 +117,14 @@ class SharedCache(Generic[K, V]):
             del task  # it refers to an error, whose traceback refers to this frame
 
     def _store(self, key: K, value: V) -> None:
-        now = self._clock()
-        for old in [old for old, entry in self._entries.items() if entry.expires + self._keep <= now]:
-            del self._entries[old]
-        self._entries[key] = _Entry(value, now + self._ttl, now + self._half_ttl)
-        self._entries.move_to_end(key)
-        while len(self._entries) > self._max_entries:
-            self._entries.popitem(last=False)
+        """Store a value, and drop the least recently used ones that are too many or too old."""
+        now, entries = self._clock(), self._entries
+        while entries and next(iter(entries.values())).expires + self._keep <= now:
+            entries.popitem(last=False)
+        entries[key] = _Entry(value, now + self._ttl)
+        entries.move_to_end(key)
+        if len(entries) > self._max_entries:
+            entries.popitem(last=False)
 
     def _finished(self, task: asyncio.Task[V]) -> None:
         self._running.discard(task)

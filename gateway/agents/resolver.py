@@ -107,7 +107,7 @@ class Resolver:
         ttl: float = 3.0,
         clock: Callable[[], float] = time.monotonic,
         service_headers: Mapping[str, str] | None = None,
-        max_entries: int = 1000,
+        max_entries: int = 5000,
         *,
         cluster_ttl: float = 300.0,
         rules: Sequence[Rule] = (),

@@ -150,6 +150,10 @@ class Agents(Struct, frozen=True, forbid_unknown_fields=True):
             "through this gateway may go unnoticed. A profile in use is read in the background."
         ),
     ] = 3.0
+    cache_size: Annotated[
+        Positive,
+        Meta(description="Most profiles in the cache: one for each agent and caller. The least used go first."),
+    ] = 5_000
     lookup: Annotated[
         Literal["caller", "service_account"],
         Meta(description="Whose credentials read agents, models and connectors."),

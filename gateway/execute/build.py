@@ -64,6 +64,7 @@ def build_handler(
         cluster,
         settings.agents.cache_ttl,
         service_headers=service_headers(settings),
+        max_entries=settings.agents.cache_size,
         rules=read_rules(settings),
         counts=metrics.lookups,
         holds=holds,
