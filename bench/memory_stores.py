@@ -26,7 +26,7 @@ from strands.types.session import SessionAgent, SessionMessage
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
 from gateway.memory.store import Store
 from gateway.memory.stores.sqlite import SqliteStore
-from gateway.memory.stores.strands_files import StrandsFilesStore
+from gateway.memory.stores.strands.files import StrandsFilesStore
 
 KEY = SessionKey(Owner("agent"), "gws-bench")
 WINDOW = 200

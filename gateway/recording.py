@@ -8,13 +8,15 @@ from msgspec.structs import replace
 
 from gateway.config.inspector import Inspector
 from gateway.config.schema import Settings
-from gateway.inspector.all_sinks import OpenSinks, open_all_sinks
+from gateway.execute.run_usage import recorded_usage
 from gateway.inspector.recorder import Recorder
+from gateway.inspector.records import ReadUsage
 from gateway.inspector.stores.registry import open_sinks, open_store
-from gateway.inspector.usage import usage_reader
+from gateway.inspector.telemetry import OpenSinks, open_all_sinks
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.observe.record import Scheme
+from gateway.observe.record import Delivery, Scheme, Usage
+from gateway.policy.usage import Prices
 
 _GRACE = 5.0
 """Seconds for what is still to be recorded when recording stops."""
@@ -82,3 +84,13 @@ def recorded(settings: Settings) -> Inspector:
 def _parts(settings: Settings) -> tuple[object, ...]:
     logs = settings.logs
     return settings.inspector, settings.telemetry, settings.policy.prices, logs.access, logs.access_file
+
+
+def usage_reader(settings: Settings) -> ReadUsage:
+    """Return what reads the usage, with the prices of the settings."""
+    prices = Prices(settings.policy.prices)
+
+    def read(delivery: Delivery, content: bytes, streaming: bool) -> Usage | None:
+        return recorded_usage(delivery, content, streaming, prices)
+
+    return read

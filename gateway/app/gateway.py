@@ -13,11 +13,10 @@ from gateway.admin.pages import AdminPages
 from gateway.app.wiring import Runtime, UseCase, build_use_case
 from gateway.config.schema import Listen, Secret, Settings
 from gateway.config.source import check_reload
-from gateway.inspector.all_sinks import OpenSinks
+from gateway.inspector.telemetry import OpenSinks
 from gateway.observe.logs import Logger, configure, warn_of_payloads
-from gateway.observe.metrics import Metrics
+from gateway.observe.metrics import Metrics, Sizes
 from gateway.observe.nodes import Nodes
-from gateway.observe.sizes import Sizes
 from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
 from gateway.proxy.data_port import DataPort

@@ -16,13 +16,12 @@ from gateway.cli.output import fail
 from gateway.cli.tail import filter_options
 from gateway.config.inspector import Inspector
 from gateway.config.load import ConfigError, load
+from gateway.inspector.exports import oldest_first
 from gateway.inspector.har import write_har
-from gateway.inspector.har_reader import InvalidHar, read_har
-from gateway.inspector.imported import ImportedRecords
+from gateway.inspector.har_reader import ImportedRecords, InvalidHar, read_har
 from gateway.inspector.repeatable import put_media_back
 from gateway.inspector.store import Filter, InvalidFilter, RecordStore, StoreError
 from gateway.inspector.stores.registry import open_store
-from gateway.inspector.walk import oldest_first
 
 _EXAMPLES = """\
 mlc-gateway har export -c config/gateway.yaml --status error > errors.har

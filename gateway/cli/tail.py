@@ -7,9 +7,9 @@ import functools
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import click
@@ -17,9 +17,37 @@ from rich.text import Text
 
 from gateway.cli.command import URL, Command
 from gateway.cli.output import PlainConsole, fail, printable
-from gateway.inspector.event_stream import Event, read_events
 from gateway.migrate.gateways import ADMIN_TOKEN
 from gateway.observe.connect_errors import describe_connect_error
+
+
+class Event(NamedTuple):
+    """An event. id: the last one that was sent, "" for none."""
+
+    name: str
+    data: str
+    id: str
+
+
+async def read_events(lines: AsyncIterable[bytes]) -> AsyncIterator[Event]:
+    """Yield the events of a stream's lines. One that is cut at the end is left out."""
+    name, id = "message", ""
+    data: list[str] = []
+    async for raw in lines:
+        line = raw.decode("utf-8", "replace").rstrip("\r\n")
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if not line:
+            if data:
+                yield Event(name, "\n".join(data), id)
+            name, data = "message", []
+        elif field == "event":
+            name = value
+        elif field == "data":
+            data.append(value)
+        elif field == "id":
+            id = value
+
 
 _OPTIONS = {
     "path": "Part of the path.",

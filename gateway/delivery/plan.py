@@ -22,8 +22,7 @@ from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
 from gateway.providers.base import MappingOptions, Provider
 from gateway.unified.model import AgentInput, Base64, ContentBlock, InputType, Media, Message, Text, ToolResult
-from gateway.unified.question import question_text, readable_text
-from gateway.unified.roles import meaning_of
+from gateway.unified.roles import meaning_of, question_text, readable_text
 
 __all__ = ["Plan", "Remembered", "assume", "plan"]
 

@@ -32,8 +32,7 @@ from gateway.notices import Notice
 from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
 from gateway.recent import computed_once
 from gateway.unified.model import AgentInput, ContentBlock, Json, Message, Text, ToolResult
-from gateway.unified.question import question_text, readable_text
-from gateway.unified.roles import meaning_of
+from gateway.unified.roles import meaning_of, question_text, readable_text
 
 MEMORY_HOLDS_CODE = Notice(
     "MEMORY_HOLDS_CODE", "the agent's memory stores the text in a placeholder, which later turns read as text"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import ClassVar
+
 import msgspec
 
 from gateway.agents.errors import AgentNotFound, FailedLookup
@@ -15,7 +19,6 @@ from gateway.execute.deliveries import QUESTION, describe_delivery, end_step, no
 from gateway.execute.media import Inliner
 from gateway.execute.output import Outputs
 from gateway.execute.remembered import is_short, read_remembered
-from gateway.execute.rendered import Rendering, StreamRendering
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
 from gateway.execute.retry import retry_as_input, retry_native
@@ -23,14 +26,18 @@ from gateway.execute.rewrite import Policy, Rewrite, is_native, rewrite_native
 from gateway.execute.rewriter import Rewriter, new_turn_id
 from gateway.execute.session_agents import LegacyAgents, concerns_memory
 from gateway.execute.session_run import SessionRun, SessionRuns
+from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.rendering import first_call
+from gateway.mlcommons.sent_body import STREAM
+from gateway.mlcommons.template import RuntimeValues
 from gateway.observe.record import Delivery
 from gateway.offload import run_here_if
 from gateway.ports import ExecuteCall, Forward
 from gateway.unified.budget import Budget, is_small
 from gateway.unified.model import AgentInput
-from gateway.unified.request import ExecuteRequest, RequestKind, read_execute
+from gateway.unified.request import ExecuteRequest, RequestKind, parameters_as_strings, read_execute
 
 
 class Handler:
@@ -248,3 +255,34 @@ class Handler:
         known = Delivery(input_type=input_type) if profile is None else describe_delivery(profile, input_type)
         documents = frozenset() if profile is None else profile.documents
         return Forward(rewrite.body, headers, delivery=with_plan(known, plan), documents=documents)
+
+
+class Rendering:
+    """Renders for one agent; see `gateway.ports.Forward.render`."""
+
+    added: ClassVar[Mapping[str, str]] = {}
+    """What the endpoint adds to the request's parameters."""
+
+    def __init__(self, profile: AgentProfile) -> None:
+        self._profile = profile
+
+    def __call__(self, body: str) -> str:
+        """Return the body of the first LLM call, without remembered turns; "" if the cluster makes it otherwise."""
+        try:
+            document = json.loads(body)
+        except ValueError:
+            return ""
+        parameters = document.get("parameters") if isinstance(document, dict) else None
+        if not isinstance(parameters, dict) or "question" not in parameters or "input" in document:
+            return ""
+        try:
+            call = first_call(self._profile, {**parameters_as_strings(parameters), **self.added}, RuntimeValues())
+        except RenderFailure:
+            return ""
+        return json.dumps(call, ensure_ascii=False) if call is not None else ""
+
+
+class StreamRendering(Rendering):
+    """Renders requests to the stream endpoint."""
+
+    added: ClassVar[Mapping[str, str]] = {STREAM: "true"}

@@ -16,7 +16,6 @@ from gateway.delivery.template_change import completes_text
 from gateway.delivery.textonly import COMPLETES_TEXT, NAME_OR_TEXT, TextOnly, use_another_agent
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, replace_members, serialise
-from gateway.execute.cluster_spelling import is_written
 from gateway.mlcommons.agents.flow import unread_llm
 from gateway.mlcommons.agents.unread import tools_inherit
 from gateway.mlcommons.expansion import RenderFailure
@@ -28,9 +27,9 @@ from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions, Provider
 from gateway.unified.model import AgentInput
-from gateway.unified.payloads import Payload
-from gateway.unified.question import question_text
+from gateway.unified.payloads import ExtractedBody, Payload
 from gateway.unified.request import ExecuteRequest, parameters_as_strings
+from gateway.unified.roles import question_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +238,38 @@ def move_question_to_input(request: ExecuteRequest) -> list[Payload]:
     """
     question = parameters_as_strings(request.parameters)["question"]
     return replace_members(request.extracted, {"input": question, "parameters": _without_question(request) or None})
+
+
+def is_written(value: Any, expected: Any, extracted: ExtractedBody, payloads: Mapping[str, Payload]) -> bool:
+    """Return True if `value`, a part of the client's request, has all that is in `expected`.
+
+    The arguments of a tool call are JSON text, which may be written in any way.
+
+    extracted: the request, which has the long strings of `value`. payloads: the inline media, whose tokens are in
+    `expected`.
+    """
+    match expected:
+        case dict():
+            return isinstance(value, dict) and all(
+                _is_arguments(value.get(name), extracted)
+                if name == "arguments"
+                else is_written(value.get(name), member, extracted, payloads)
+                for name, member in expected.items()
+            )
+        case list():
+            return (
+                isinstance(value, list)
+                and len(value) == len(expected)
+                and all(is_written(*pair, extracted, payloads) for pair in zip(value, expected, strict=True))
+            )
+        case str() if isinstance(value, str):
+            if (data := payloads.get(expected)) is None:
+                return extracted.restore(value) == expected
+            if value in extracted.blobs:  # without a prefix or white space it is shorter
+                return value == expected and len(extracted.data(value)) == len(data)
+            return value.encode() == bytes(data)
+    return bool(value == expected)
+
+
+def _is_arguments(value: Any, extracted: ExtractedBody) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and is_storable(extracted.restore(value))

@@ -11,7 +11,7 @@ from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.record import Delivery
 from gateway.observe.record import Usage as RecordedUsage
-from gateway.policy.prices import Prices
+from gateway.policy.usage import Prices
 
 _PIECE = 64 * 1024
 """Bytes of a stream that are searched for the end of an event at a time: the search blocks all other threads."""

@@ -14,8 +14,7 @@ from gateway.inspector.queries import read_filter
 from gateway.inspector.reader import Reader, find_record
 from gateway.inspector.repeatable import Medium
 from gateway.inspector.snippets import as_curl, as_pytest, as_python
-from gateway.inspector.store import RecordStore
-from gateway.inspector.walk import oldest_first
+from gateway.inspector.store import Filter, RecordStore
 from gateway.observe.record import ExchangeRecord
 
 Write = Callable[[ExchangeRecord, Medium], str]
@@ -90,3 +89,24 @@ def _read(pieces: Iterator[bytes]) -> bytes:
         if size >= _ATTACHED:
             break
     return b"".join(found)
+
+
+_PAGE = 200
+
+
+def oldest_first(store: RecordStore, wanted: Filter) -> Iterator[ExchangeRecord]:
+    """Yield whole exchanges in the order in which they were stored. One that is deleted meanwhile is left out.
+
+    Raises:
+        InvalidFilter, StoreError: as the store.
+    """
+    after = 0
+    while True:
+        rows = store.newer(wanted, after, _PAGE)
+        for row in rows:
+            record = store.get(row.record.id)
+            if record is not None:
+                yield record
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1].position

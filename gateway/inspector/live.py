@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -12,8 +13,8 @@ from aiohttp import web
 from gateway.errors import GatewayError
 from gateway.inspector.queries import read_filter, read_number
 from gateway.inspector.reader import Reader
-from gateway.inspector.rows import row_as_json
 from gateway.inspector.store import Filter, RecordStore, Row
+from gateway.observe.record import Delivery, ExchangeRecord
 
 _BATCH = 200
 _EARLIEST, _LATEST = 0.2, 1.0
@@ -91,3 +92,35 @@ def _read(store: RecordStore, wanted: Filter, after: int) -> tuple[list[Row], in
     if len(rows) == _BATCH:
         return rows, rows[-1].position
     return rows, max([after, last, *(row.position for row in rows)])
+
+
+def row_as_json(row: Row) -> dict[str, Any]:
+    """Return what the list shows of an exchange. `codes` are those of notices and problems."""
+    record = row.record
+    delivery = record.delivery or Delivery()
+    return {
+        "position": row.position,
+        "id": record.id,
+        "started": record.started,
+        "seconds": record.seconds,
+        "method": record.method,
+        "target": record.target,
+        "intent": record.intent,
+        "status": record.status,
+        "agent": delivery.agent_name or record.agent_id,
+        "agent_id": record.agent_id,
+        "type": delivery.type,
+        "provider": delivery.provider,
+        "strategy": delivery.strategy,
+        "codes": codes(record),
+        "input_tokens": record.usage.input if record.usage else None,
+        "output_tokens": record.usage.output if record.usage else None,
+        "error": record.error.type if record.error else "",
+    }
+
+
+def codes(record: ExchangeRecord) -> list[str]:
+    """Return the codes of an exchange's notices and problems, each once."""
+    problems = record.error.problems if record.error else ()
+    notices = record.delivery.notices if record.delivery else ()
+    return list(dict.fromkeys([*notices, *(problem.code for problem in problems if problem.code)]))

@@ -12,16 +12,14 @@ from aiohttp import web
 
 from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.inspector import view
-from gateway.inspector.access import HOME, INSPECTOR
+from gateway.inspector.access import HOME, INSPECTOR, render
 from gateway.inspector.diff import at, read
 from gateway.inspector.exports import Exports
-from gateway.inspector.live import Live
+from gateway.inspector.live import Live, codes, row_as_json
 from gateway.inspector.migration import DAYS, read_days, report
 from gateway.inspector.queries import FIELDS, read_filter, read_limit, read_number
 from gateway.inspector.reader import NotRecorded, Reader, find_record
-from gateway.inspector.rows import codes, row_as_json
 from gateway.inspector.store import RecordStore
-from gateway.inspector.templating import render
 from gateway.observe.record import ExchangeRecord
 
 _API = f"{INSPECTOR}/api"

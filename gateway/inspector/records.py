@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from gateway.config.inspector import Inspector
 from gateway.config.problems import ConfigError, ConfigProblem
+from gateway.http1.request_heads import Fields
+from gateway.http1.response_heads import ResponseHead
 from gateway.inspector.bodies import BodyMaker
-from gateway.inspector.conversation import find_conversation, run_content
-from gateway.inspector.found_secrets import without_secrets
-from gateway.inspector.heads import Head, HeadMaker
+from gateway.inspector.messages import find_conversation, run_content
 from gateway.observe.json_path import read_path
 from gateway.observe.media import Keep
 from gateway.observe.patterns import BadPattern, Pattern
@@ -26,10 +29,85 @@ from gateway.observe.record import (
 )
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets, secret_members
+from gateway.observe.trace_context import read_trace_id
 from gateway.proxy.body_copy import HELD_ANSWER, ResponseCopy
 from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.request_log import new_id
 from gateway.proxy.routes import Intent
+from gateway.recent import Recent
+
+T = TypeVar("T", bound=Hashable)
+_get_lines = attrgetter("lines")
+_HEADS, _LINES = 512, 2048
+"""Most redacted heads and header lines that are kept."""
+
+
+class Head(NamedTuple):
+    """The redacted fields of a message, its secrets, and what else is read from them."""
+
+    headers: tuple[tuple[str, str], ...]
+    secrets: tuple[str, ...]
+    user_agent: str
+    trace_id: str
+    codings: tuple[str, ...]
+
+
+class HeadMaker:
+    """Redacts the fields of messages. found, of each method: gets their secrets."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._heads: Recent[Head] = Recent(_HEADS)
+        self._lines: dict[bytes, tuple[tuple[str, str], tuple[str, ...]]] = {}
+
+    def request(self, fields: Fields, found: Secrets) -> Head:
+        """Return the head of a request."""
+        return self._known(fields, _get_lines, found)
+
+    def response(self, response: ResponseHead, found: Secrets) -> Head:
+        """Return the head of a response."""
+        return self._known(response, _get_lines, found)
+
+    def sent(self, head: bytes, found: Secrets) -> Head:
+        """Return the head of a request to the cluster. head: its lines, with the empty one."""
+        return self._known(head, _split, found)
+
+    def _known(self, key: T, lines_of: Callable[[T], Sequence[bytes]], found: Secrets) -> Head:
+        head = self._heads.peek(key)
+        if head is None:
+            head = self._heads.get(key, lambda: self._read(lines_of(key)))
+        if head.secrets:
+            found.update(head.secrets)
+        return head
+
+    def _headers(self, lines: Iterable[bytes], found: Secrets) -> tuple[tuple[str, str], ...]:
+        """Return names and values of header lines."""
+        known = self._lines
+        headers = []
+        for line in lines:
+            entry = known.get(line)
+            if entry is None:
+                secrets = Secrets()
+                entry = self._redactor.headers((line,), secrets)[0], tuple(secrets)
+                if len(known) >= _LINES:
+                    known.clear()
+                known[line] = entry
+            headers.append(entry[0])
+            if entry[1]:
+                found.update(entry[1])
+        return tuple(headers)
+
+    def _read(self, lines: Sequence[bytes]) -> Head:
+        found = Secrets()
+        headers = self._headers(lines, found)
+        agent = next((value for name, value in headers if name.lower() == "user-agent"), "")
+        codings = tuple(value for name, value in headers if name.lower() == "content-encoding")
+        return Head(headers, tuple(found), agent, read_trace_id(lines), codings)
+
+
+def _split(head: bytes) -> list[bytes]:
+    return head[:-4].split(b"\r\n")
+
 
 ReadUsage = Callable[[Delivery, bytes, bool], Usage | None]
 """Returns the usage that an agent's answer reports, and its cost. bytes: its content. bool: it may be an event stream.
@@ -244,3 +322,30 @@ def make_redactor(settings: Inspector) -> Redactor:
     if problems:
         raise ConfigError(problems)
     return Redactor(paths, patterns)
+
+
+MESSAGES = ("request", "forwarded", "response", "answered")
+
+
+def without_secrets(record: ExchangeRecord, found: Secrets) -> ExchangeRecord:
+    """Return the record without the secrets of any of its texts in any other."""
+    changes: dict[str, HttpMessage | str] = {
+        name: hidden
+        for name in ("target", "user_agent", "rendered")
+        if (hidden := found.hide(text := getattr(record, name))) != text
+    }
+    for name in MESSAGES:
+        message: HttpMessage | None = getattr(record, name)
+        if message is not None:
+            headers = tuple([(key, found.hide(value)) for key, value in message.headers])
+            body = _hide(message.body, found)
+            if body is not message.body or headers != message.headers:
+                changes[name] = HttpMessage(headers, body)
+    return msgspec.structs.replace(record, **changes) if changes else record
+
+
+def _hide(body: Body, found: Secrets) -> Body:
+    if not body.text or body.encoding:
+        return body
+    hidden = found.hide(body.text)
+    return body if hidden is body.text else msgspec.structs.replace(body, text=hidden)

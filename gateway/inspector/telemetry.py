@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gateway.config.inspector import Inspector
 from gateway.config.problems import ConfigProblem
 from gateway.config.schema import Settings
 from gateway.inspector.store import RecordSink
+from gateway.inspector.stores.registry import open_sinks
+from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
 from gateway.proxy.routes import Intent
 
@@ -68,3 +71,18 @@ class RunsOnly:
         read = [record for record in records if record.intent not in _PASSED]
         if read:
             self._sink.add(read)
+
+
+OpenSinks = Callable[[Inspector, Logger], Sequence[RecordSink]]
+
+
+def open_all_sinks(settings: Settings, log: Logger, open_stores: OpenSinks = open_sinks) -> list[RecordSink]:
+    """Open the sinks: the inspector's first, so that they are closed before a collector is waited for.
+
+    Raises:
+        StoreError: one can't be opened.
+    """
+    stores = open_stores(settings.inspector, log) if settings.inspector.enabled else ()
+    if settings.inspector.passthrough == "none":
+        stores = [RunsOnly(store) for store in stores]
+    return [*stores, *open_telemetry(settings)]

@@ -29,8 +29,8 @@ async def read_messages(
 ) -> AsyncGenerator[StoredMessage, None]:
     """Yield the messages with a seq of `start` and more that the session has now, oldest first.
 
-    The oldest ones may be missing (`gateway.memory.stores.agentcore`). page_size: messages that are loaded at a time;
-    fewer where they are large.
+    The oldest ones may be missing (`gateway.memory.stores.agentcore.store`). page_size: messages that are loaded
+    at a time; fewer where they are large.
 
     Raises:
         SessionNotFound, UnreadableSession: as `Store.load`.

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from gateway.config.memory import Retention
-from gateway.memory.busy import BusySessions
 from gateway.memory.model import Owner, Session
+from gateway.memory.opening import BusySessions
 from gateway.memory.store import Store, StoreError
 from gateway.observe.logs import Logger
 

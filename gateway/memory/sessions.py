@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from gateway.config.memory import Memory
 from gateway.errors import MemoryUnavailable, Problem, SessionBusy, SessionNotFound
 from gateway.memory import store
-from gateway.memory.busy import BusySessions
 from gateway.memory.model import PREFIX, Owner, SessionKey, StoredMessage, Turn
+from gateway.memory.opening import BusySessions
 from gateway.memory.owner import new_session_id
 from gateway.memory.reading import read_window
 from gateway.memory.retention import run_retention

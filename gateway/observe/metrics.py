@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from gateway.observe.traffic_metrics import Lookups, Running, TrafficMetrics
 from gateway.observe.usage_metrics import UsageMetrics
@@ -67,3 +72,16 @@ class Metrics:
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+class Sizes(Collector):
+    """profiles: agents in the cache. sessions: sessions of gateway memory that requests use."""
+
+    def __init__(self, profiles: Callable[[], int], sessions: Callable[[], int]) -> None:
+        self._profiles = profiles
+        self._sessions = sessions
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        yield GaugeMetricFamily("mlc_gateway_cached_profiles", "Agents in the cache.", self._profiles())
+        yield GaugeMetricFamily("mlc_gateway_session_runs", "Sessions that requests use now.", self._sessions())

@@ -5,6 +5,8 @@ A counter of prometheus_client takes a lock and two look-ups, which costs a tent
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Protocol
@@ -13,8 +15,33 @@ from weakref import WeakSet
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
-from gateway.observe.histogram import SHORT, WAITS, Histogram
+WAITS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+"""Bounds for waits on the cluster."""
+SHORT = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+"""Bounds for the gateway's own work."""
+
+
+class Histogram:
+    """Counts of seconds, one for each interval between `bounds`, and their sum."""
+
+    __slots__ = ("_bounds", "_counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count `seconds`."""
+        self.total += seconds
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return the cumulative counts that Prometheus expects."""
+        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
+        return list(zip(bounds, itertools.accumulate(map(float, self._counts)), strict=True))
 
 
 class Running(Protocol):

@@ -8,7 +8,7 @@ from gateway.config.schema import Settings
 from gateway.memory.opening import first_address
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.policy.budget_stores.registry import build_store
+from gateway.policy.budget_stores.store import build_store
 from gateway.policy.ledger import Ledger
 from gateway.policy.policies import build_policies, check_policies
 

@@ -15,8 +15,7 @@ from gateway.policy.budgets import Budgets
 from gateway.policy.guardrails import Guardrails
 from gateway.policy.hooks import load_function, make_hook
 from gateway.policy.ledger import Ledger
-from gateway.policy.prices import Prices
-from gateway.policy.usage import Meter
+from gateway.policy.usage import Meter, Prices
 from gateway.storage.paths import find_file_fault
 
 

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from gateway.config.policy import Price
 from gateway.observe.record import Usage
 from gateway.observe.usage_metrics import UsageMetrics
-from gateway.policy.prices import Prices
+
+_MILLION = 1_000_000
+
+
+class Cost(NamedTuple):
+    """An amount of money. currency: such as USD."""
+
+    amount: float
+    currency: str
+
+
+class Prices:
+    """The prices in `policy.prices`. The first one that matches provider and model applies."""
+
+    def __init__(self, prices: Sequence[Price]) -> None:
+        self._prices = tuple(prices)
+
+    def __bool__(self) -> bool:
+        return bool(self._prices)
+
+    def cost(self, provider: str, model: str, input_tokens: int, output_tokens: int) -> Cost | None:
+        """Return what the tokens cost; None if no price matches. provider, model: "" if they are not known."""
+        for price in self._prices:
+            if fnmatchcase(provider, price.provider) and fnmatchcase(model, price.model):
+                amount = (input_tokens * price.input + output_tokens * price.output) / _MILLION
+                return Cost(amount, price.currency)
+        return None
+
 
 HEADER = "X-MLC-Gateway-Usage"
 UNKNOWN = "unknown"

@@ -6,8 +6,7 @@ from gateway.http1.response_heads import ResponseHead
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.exchange import Exchange
-from gateway.proxy.memory_read import MemoryRead
-from gateway.proxy.memory_search import MemorySearch
+from gateway.proxy.memory_read import MemoryRead, MemorySearch
 
 
 class _Copied(Exchange):

@@ -12,7 +12,6 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.trace_context import NewTraces
 from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache, SessionHandler
 from gateway.proxy.admission import Admission, per_client_limit
-from gateway.proxy.backlog import Backlog
 from gateway.proxy.capture import Capture
 from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.dispatch import Dispatcher
@@ -20,6 +19,7 @@ from gateway.proxy.exchange import Exchange
 from gateway.proxy.forwarded import Forwarding
 from gateway.proxy.lifecycle import Lifecycle
 from gateway.proxy.request_log import RequestLog
+from gateway.proxy.request_receiver import Backlog
 from gateway.proxy.router import Router
 from gateway.upstream.client import Upstream, head_limits
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
+from typing import Any
 from urllib.parse import quote
 
 import structlog
@@ -12,15 +13,63 @@ from gateway.errors import GatewayError
 from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
+from gateway.offload import READING
 from gateway.ports import Answer, Answered, Finish, Forward
 from gateway.proxy import content_coding
-from gateway.proxy.answer_report import AnswerReport
 from gateway.proxy.body_copy import HELD_ANSWER, ResponseCopy
 from gateway.proxy.exchange import Exchange, ExchangePort
-from gateway.proxy.interfaces import Client
+from gateway.proxy.interfaces import Client, RunningExchange
+from gateway.proxy.lifecycle import Lifecycle
 from gateway.proxy.relayed_head import head_with_length
-from gateway.proxy.request_log import log_ids
+from gateway.proxy.request_log import RequestLog, log_ids
 from gateway.proxy.routes import Route
+
+
+class AnswerReport:
+    """The report about one exchange. What takes long is done in the background."""
+
+    def __init__(self, exchange: RunningExchange, answered: Answered, lifecycle: Lifecycle, log: RequestLog) -> None:
+        self._exchange = exchange
+        self._answered = answered
+        self._lifecycle = lifecycle
+        self._log = log
+
+    def run(self, copy: ResponseCopy | None) -> None:
+        """Report a response. copy: None if there was none."""
+        if copy is None:
+            left = self._call(0, b"")
+        elif copy.is_small:
+            left = self._call(copy.head.status, copy.content())
+        else:
+            left = self._read(copy.head.status, copy)
+        if left is not None:
+            self._lifecycle.run_report(left)
+
+    async def _read(self, status: int, copy: ResponseCopy) -> None:
+        try:
+            content = await READING.run(copy.content)
+        except Exception:
+            self._log.internal_error(self._exchange)
+            content = b""
+        left = self._call(status, content)
+        if left is not None:
+            await left
+
+    def _call(self, status: int, content: bytes) -> Coroutine[Any, Any, None] | None:
+        """Call the use case; return the work that it leaves."""
+        try:
+            left = self._answered(status, content)
+        except Exception:
+            self._log.internal_error(self._exchange)
+            return None
+        return None if left is None else self._finish(left)
+
+    async def _finish(self, left: Coroutine[Any, Any, None]) -> None:
+        try:
+            await left
+        except Exception:
+            self._log.internal_error(self._exchange)
+
 
 RETRY_BODY = 64 * 1024
 """Largest error response, in bytes, that the use case is shown."""

@@ -12,12 +12,60 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from gateway.unified import formats, urls
+from gateway.unified import formats
 from gateway.unified.base64text import clean, split_data_url
 from gateway.unified.jsonstrings import Unreadable
 from gateway.unified.model import Base64, Media, MediaKind, Url
 from gateway.unified.payloads import Payload
 from gateway.unified.validate import Fields, Reading, json_type, shorten
+
+SCHEMES = ("http", "https", "s3", "gs")
+_AS_DATA = 'To send inline data, use a block with "source": {"type": "base64", "format": …, "data": <base64>}.'
+EXPECTED = "an http, https, s3 or gs URL"
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f]")
+_ACCOUNT = re.compile(r"[0-9]{12}")
+
+
+def read_url(holder: Fields, name: str, schemes: tuple[str, ...]) -> str | None:
+    """Return the URL in member `name` if its scheme is allowed and it has a host or a bucket and object."""
+    expected = EXPECTED if schemes == SCHEMES else "an s3 URL"
+    url = holder.string(name, expected)
+    if url is None:
+        return None
+    fault = _fault(url, schemes)
+    if not fault:
+        return url
+    help = _AS_DATA if url.lstrip()[:5].lower() == "data:" else ""
+    # The query of a pre-signed URL is a secret.
+    shown = f"data: URL of {len(url)} characters" if help else shorten(url.partition("?")[0])
+    holder.problem(name, f"Not a URL the gateway can pass on: {fault}", expected, shown, help)
+    return None
+
+
+def _fault(url: str, schemes: tuple[str, ...]) -> str:
+    if _FORBIDDEN.search(url):
+        return "it has a space or control character"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        return str(error)
+    if parts.scheme not in schemes:
+        return f"its scheme is not one of {', '.join(schemes)}"
+    if not host:
+        return "it names no host" if parts.scheme in ("http", "https") else "it names no bucket"
+    if parts.scheme in ("s3", "gs") and not parts.path.strip("/"):
+        return "it names no object in the bucket"
+    return ""
+
+
+def read_bucket_owner(location: Fields) -> str | None:
+    """Return the AWS account that owns the bucket of an s3 URL; None without one."""
+    owner = location.string("bucketOwner", required=False)
+    if owner is not None and not _ACCOUNT.fullmatch(owner):
+        location.problem("bucketOwner", "Not an AWS account id", "12 digits", shorten(owner))
+    return owner
+
 
 _TYPE_EXPECTED = '"base64" or "url"'
 _FORMAT_NAMES = ("format", "media_type", "mime_type", "mimeType")
@@ -130,7 +178,7 @@ def _read_source(kind: MediaKind, source: Fields, body: Fields) -> _Found:
     member = source.one_of(("bytes", "s3Location", "location", "url"))
     match member:
         case "url":
-            return _read_url(kind, source, body, urls.SCHEMES)
+            return _read_url(kind, source, body, SCHEMES)
         case "bytes":
             return _read_base64(kind, source, "bytes", body)
         case "s3Location" | "location":
@@ -147,7 +195,7 @@ def _read_source_of_type(kind: MediaKind, source: Fields, body: Fields) -> _Foun
         case "base64":
             return _read_base64(kind, source, "data", source, body)
         case "url":
-            return _read_url(kind, source, body, urls.SCHEMES)
+            return _read_url(kind, source, body, SCHEMES)
         case "s3":
             return _read_url(kind, source, body, ("s3",))
         case _:
@@ -210,7 +258,7 @@ def _base64(holder: Fields, name: str) -> tuple[Base64 | None, str]:
 
 def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = "") -> _Found:
     """Read a URL, which may be a ``data:`` URL, in a spelling without a member for the format."""
-    written = holder.require(name, f"a data: URL, or {urls.EXPECTED}")
+    written = holder.require(name, f"a data: URL, or {EXPECTED}")
     if written is None:
         return None
     if isinstance(written, str) and (name == "file_data" or _start(holder.reading, written).lower() == "data:"):
@@ -219,7 +267,7 @@ def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = 
         if payload and not fmt:
             holder.problem(name, f"Unknown {kind} format: no provider accepts it", _known(kind), shorten(mime))
         return (fmt, payload) if fmt and payload else None
-    url = urls.read_url(holder, name, urls.SCHEMES)
+    url = read_url(holder, name, SCHEMES)
     fmt = _format_of_url(kind, holder, name, url) if url else None
     return (fmt, Url(url)) if url and fmt else None
 
@@ -244,13 +292,13 @@ def _start(reading: Reading, written: str) -> str:
 
 def _read_url(kind: MediaKind, source: Fields, body: Fields, schemes: tuple[str, ...]) -> _Found:
     member = source.one_of(("data", "url", "uri")) or "data"
-    url = urls.read_url(source, member, schemes)
+    url = read_url(source, member, schemes)
     if member == "url" and not any(holder.has(name) for holder in (source, body) for name in _FORMAT_NAMES):
         # Anthropic's spelling has no member for the format.
         fmt = _format_of_url(kind, source, member, url) if url else None
     else:
         fmt = _format(kind, source, body)
-    owner = urls.read_bucket_owner(source) if url and urlsplit(url).scheme == "s3" else None
+    owner = read_bucket_owner(source) if url and urlsplit(url).scheme == "s3" else None
     return (fmt, Url(url, owner)) if url and fmt else None
 
 
@@ -263,8 +311,8 @@ def _read_s3(kind: MediaKind, source: Fields, member: str, body: Fields) -> _Fou
         written = location.string("type", '"s3"')
         if written is not None and written != "s3":
             location.problem("type", "Unsupported location type", '"s3"', shorten(written))
-    url = urls.read_url(location, "uri", ("s3",))
-    owner = urls.read_bucket_owner(location)
+    url = read_url(location, "uri", ("s3",))
+    owner = read_bucket_owner(location)
     location.done()
     return (fmt, Url(url, owner)) if url and fmt else None
 

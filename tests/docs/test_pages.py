@@ -12,9 +12,8 @@ import pytest
 
 import gateway
 from gateway.errors import GatewayError
-from gateway.observe.metrics import Metrics
+from gateway.observe.metrics import Metrics, Sizes
 from gateway.observe.nodes import Nodes
-from gateway.observe.sizes import Sizes
 from tests.docs.cli_page import render
 from tests.docs.pages import GATEWAY, ROOT, page
 

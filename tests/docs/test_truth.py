@@ -16,7 +16,7 @@ from gateway.app import process, supervisor
 from gateway.app import supervisor as supervisor_admin
 from gateway.config.describe import rows
 from gateway.config.schema import Settings
-from gateway.proxy import closing, disconnects, listener, relay
+from gateway.proxy import client_connection, lifecycle, listener, relay
 from gateway.upstream import client, tls
 from gateway.upstream.auth import authenticator
 from tests.docs.pages import DOCS, GATEWAY, ROOT, page
@@ -158,7 +158,7 @@ SECONDS = [
     ("operate/operations.md", "`listen.shutdown_seconds` ({})", f"{DEFAULTS.listen.shutdown_seconds:g}"),
     ("operate/operations.md", "It counts from {} s after the first", f"{process._ECHO:g}"),
     ("operate/operations.md", "kills those that are still there {} s later", f"{supervisor._GRACE:g}"),
-    ("operate/operations.md", "has closed, too, or for {} s", f"{closing.LINGER:g}"),
+    ("operate/operations.md", "has closed, too, or for {} s", f"{client_connection.LINGER:g}"),
     ("operate/operations.md", "after {} s the first time", f"{supervisor._FIRST:g}"),
     ("operate/operations.md", "up to {} s if it keeps ending", f"{supervisor._LONGEST:g}"),
     ("operate/operations.md", "answer within {} seconds is missing", {2.0: "two"}.get(supervisor_admin._ASKED, "")),
@@ -195,7 +195,7 @@ def test_no_number_of_seconds_in_operations_is_left_out() -> None:
 
 
 def test_within_a_second_is_twice_the_period_of_the_poll() -> None:
-    assert 2 * disconnects.PERIOD < 1
+    assert 2 * lifecycle.PERIOD < 1
 
 
 def test_the_page_of_the_architecture_has_the_layers_that_are_held() -> None:

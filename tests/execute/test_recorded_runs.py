@@ -14,13 +14,13 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway.config.inspector import SqliteExchanges
+from gateway.inspector.exports import oldest_first
 from gateway.inspector.har import write_har
 from gateway.inspector.har_reader import read_har
 from gateway.inspector.replay import Options, Result, replay
 from gateway.inspector.snippets import as_pytest
 from gateway.inspector.store import Filter
 from gateway.inspector.stores.sqlite import SqliteStore
-from gateway.inspector.walk import oldest_first
 from gateway.observe.record import ExchangeRecord
 from tests.execute.conftest import Deployment, StartDeployment
 

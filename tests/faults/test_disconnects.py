@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from gateway.app import Gateway
-from gateway.proxy import disconnects
+from gateway.proxy import lifecycle
 from tests.faults.deployment import held_back, running_gateway
 from tests.faults.deployment import in_flight as running
 from tests.faults.upstream import settled
@@ -43,7 +43,7 @@ SHORT = 0.05
 def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Poll often, except in the test of the period."""
     if "second" not in request.function.__name__:
-        monkeypatch.setattr(disconnects, "PERIOD", SHORT)
+        monkeypatch.setattr(lifecycle, "PERIOD", SHORT)
 
 
 class Polls:
@@ -59,13 +59,13 @@ class Polls:
 
 @pytest.fixture
 def polls(monkeypatch: pytest.MonkeyPatch) -> Polls:
-    polls, poll = Polls(), disconnects.DisconnectPoller._poll
+    polls, poll = Polls(), lifecycle.DisconnectPoller._poll
 
-    def counted(self: disconnects.DisconnectPoller) -> None:
+    def counted(self: lifecycle.DisconnectPoller) -> None:
         poll(self)
         polls.count += 1
 
-    monkeypatch.setattr(disconnects.DisconnectPoller, "_poll", counted)
+    monkeypatch.setattr(lifecycle.DisconnectPoller, "_poll", counted)
     return polls
 
 
@@ -183,7 +183,7 @@ async def test_a_client_that_is_held_back_goes_away(sent: str, end: str) -> None
 
 @pytest.mark.slow
 async def test_it_is_noticed_within_a_second() -> None:
-    assert disconnects.PERIOD < 0.5
+    assert lifecycle.PERIOD < 0.5
     await _goes(UPLOAD, "close")
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from gateway.config.memory import AgentCoreStore as AgentCoreSettings
 from gateway.memory.store import Store
-from gateway.memory.stores.agentcore import AgentCoreStore
+from gateway.memory.stores.agentcore.store import AgentCoreStore
 from gateway.memory.stores.sqlite import SqliteStore
-from gateway.memory.stores.strands_files import StrandsFilesStore
+from gateway.memory.stores.strands.files import StrandsFilesStore
 from tests.memory.agentcore.conftest import connect
 from tests.memory.agentcore.emulator import Emulator
 

@@ -23,8 +23,8 @@ from gateway.memory.store import (
     UnreadableSession,
     Unstorable,
 )
-from gateway.memory.stores import opensearch_cluster
-from gateway.memory.stores.opensearch import OpenSearchStore
+from gateway.memory.stores.opensearch import cluster
+from gateway.memory.stores.opensearch.store import OpenSearchStore
 from tests.memory.conversations import assistant, image, key, medium, text, texts, tool_use, turn, user
 from tests.memory.opensearch_server import Fault, OpenSearchServer
 from tests.memory.store_conformance import NewStore, StoreConformance
@@ -538,7 +538,7 @@ async def test_cluster_that_is_down_at_the_start_is_used_when_it_is_up(server: O
 async def test_throttled_requests_are_sent_again(
     server: OpenSearchServer, store: OpenSearchStore, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opensearch_cluster, "_FIRST_WAIT", 0.001)
+    monkeypatch.setattr(cluster, "_FIRST_WAIT", 0.001)
     server.counted_from_now()
     server.faults |= dict.fromkeys(range(0, 40, 2), fault)
     for number in range(3):

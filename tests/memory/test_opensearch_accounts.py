@@ -21,8 +21,8 @@ from gateway.config.types import Secret
 from gateway.memory.store import (
     StoreUnavailable,
 )
-from gateway.memory.stores.opensearch import OpenSearchStore, build
-from gateway.memory.stores.opensearch_credentials import HeldCredentials
+from gateway.memory.stores.opensearch.cluster import HeldCredentials
+from gateway.memory.stores.opensearch.store import OpenSearchStore, build
 from tests.memory.conversations import key, turn
 from tests.memory.opensearch_server import OpenSearchServer
 from tests.memory.test_opensearch import store_on

@@ -14,7 +14,7 @@ import pytest
 from gateway.config.memory import OpenSearchStore as Settings
 from gateway.memory.model import Turn
 from gateway.memory.store import NEWEST, SessionConflict
-from gateway.memory.stores.opensearch import OpenSearchStore
+from gateway.memory.stores.opensearch.store import OpenSearchStore
 from tests.memory.conversations import assistant, image, key, medium, texts, tool_result, tool_use, user
 from tests.memory.opensearch_server import OpenSearchServer
 

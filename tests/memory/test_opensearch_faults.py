@@ -11,8 +11,8 @@ import pytest
 from gateway.config.types import OpenSearchAccount
 from gateway.memory.model import SessionKey, SessionPage, Turn
 from gateway.memory.store import SessionConflict, Store, StoreUnavailable
-from gateway.memory.stores import opensearch_cluster
-from gateway.memory.stores.opensearch import OpenSearchStore
+from gateway.memory.stores.opensearch import cluster as cluster_module
+from gateway.memory.stores.opensearch.store import OpenSearchStore
 from tests.lifecycle.process import until
 from tests.memory.conversations import assistant, image, key, medium, texts, turn, user
 from tests.memory.opensearch_server import Fault, OpenSearchServer
@@ -262,7 +262,7 @@ async def test_session_that_is_made_again_survives_a_writer_that_finishes_the_de
 
 
 async def test_an_answer_without_an_end_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opensearch_cluster, "LONGEST_ANSWER", 1_000_000)
+    monkeypatch.setattr(cluster_module, "LONGEST_ANSWER", 1_000_000)
 
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -274,7 +274,7 @@ async def test_an_answer_without_an_end_is_read_up_to_a_limit(monkeypatch: pytes
 
     async with await asyncio.start_server(endless, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        cluster = opensearch_cluster.Cluster(f"http://127.0.0.1:{port}", OpenSearchAccount())
+        cluster = cluster_module.Cluster(f"http://127.0.0.1:{port}", OpenSearchAccount())
         with pytest.raises(StoreUnavailable, match="its answer is longer than 1000000 bytes"):
             await cluster.call("GET", "/")
         await cluster.close()

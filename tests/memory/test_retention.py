@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gateway.config.memory import Retention
-from gateway.memory.busy import BusySessions
 from gateway.memory.model import Owner, Session, SessionKey, SessionPage
+from gateway.memory.opening import BusySessions
 from gateway.memory.retention import delete_expired, run_retention
 from gateway.memory.store import StoreUnavailable
 from gateway.memory.stores.sqlite import SqliteStore

@@ -15,9 +15,8 @@ from gateway.config.memory import AgentCoreStore, Memory, OpenSearchStore, Reten
 from gateway.config.types import Secret
 from gateway.errors import MemoryUnavailable, SessionBusy, SessionNotFound
 from gateway.execute.session_run import SessionRun
-from gateway.memory.busy import BusySessions
 from gateway.memory.model import Metadata, Owner, Session, SessionKey, Turn
-from gateway.memory.opening import LazyStore, SharedStore, SharedStores
+from gateway.memory.opening import BusySessions, LazyStore, SharedStore, SharedStores
 from gateway.memory.sessions import Sessions
 from gateway.memory.store import NEWEST, StoreUnavailable, TooLargeForStore, UnreadableSession
 from gateway.memory.stores.sqlite import SqliteStore

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.memory.model import Message
 from gateway.memory.store import StoreError, StoreUnavailable, UnreadableSession
-from gateway.memory.stores import sqlite_database
+from gateway.memory.stores import sqlite as store_module
 from gateway.memory.stores.sqlite import SqliteStore
 from gateway.storage import sqlite
 from tests.memory.conversations import (
@@ -180,7 +180,7 @@ async def test_file_of_version_1_is_migrated_once(path: Path, monkeypatch: pytes
         "ALTER TABLE sessions ADD COLUMN title TEXT NOT NULL DEFAULT ''",
         "UPDATE sessions SET title = title || 'migrated'",
     )
-    monkeypatch.setattr(sqlite_database, "MIGRATIONS", (sqlite_database.MIGRATIONS[0], added))
+    monkeypatch.setattr(store_module, "MIGRATIONS", (store_module.MIGRATIONS[0], added))
     stores = [SqliteStore(path) for _ in range(4)]
     await asyncio.gather(*(store.start() for store in stores))
     await check_restored(stores[-1])
@@ -191,9 +191,9 @@ async def test_file_of_version_1_is_migrated_once(path: Path, monkeypatch: pytes
 
 async def test_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     restore(path)
-    migrations = (sqlite_database.MIGRATIONS[0], ("DROP TABLE turns", "DROP TABLE no_such_table"))
+    migrations = (store_module.MIGRATIONS[0], ("DROP TABLE turns", "DROP TABLE no_such_table"))
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_database, "MIGRATIONS", migrations)
+        patch.setattr(store_module, "MIGRATIONS", migrations)
         store = SqliteStore(path)
         with pytest.raises(StoreUnavailable, match="no such table: no_such_table"):
             await store.start()
@@ -214,7 +214,7 @@ def test_a_new_file_has_the_tables_of_version_1(path: Path, tmp_path: Path) -> N
     """A released migration must not change: files that it wrote are not migrated again."""
     tables = "SELECT sql FROM sqlite_master ORDER BY name"
     restore(tmp_path / "old")
-    sqlite_database.open_database(path).close()
+    store_module.open_database(path).close()
     assert query(path, tables) == query(tmp_path / "old", tables)
 
 
@@ -228,6 +228,6 @@ def test_another_process_that_opens_the_new_file_too_is_waited_for(path: Path, m
             other.execute("COMMIT")
 
         monkeypatch.setattr(sqlite.time, "sleep", sleep)
-        with closing(sqlite_database.open_database(path)) as connection:
+        with closing(store_module.open_database(path)) as connection:
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert len(pauses) == 1

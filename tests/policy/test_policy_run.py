@@ -30,8 +30,7 @@ from gateway.policy.guardrails import Guardrails
 from gateway.policy.hooks import Function, Hook
 from gateway.policy.ledger import Ledger
 from gateway.policy.policies import Policies
-from gateway.policy.prices import Prices
-from gateway.policy.usage import Meter
+from gateway.policy.usage import Meter, Prices
 from gateway.ports import Answer, ExecuteCall, Forward
 from gateway.unified.budget import Budget
 from tests.agents.recorded import profile_of

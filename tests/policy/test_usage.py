@@ -14,8 +14,7 @@ from gateway.execute.run_usage import read_usage, recorded_usage
 from gateway.memory.model import Usage as Tokens
 from gateway.observe.record import Delivery, Usage
 from gateway.observe.usage_metrics import MOST_MODELS, UsageMetrics
-from gateway.policy.prices import Cost, Prices
-from gateway.policy.usage import Llm, header_value
+from gateway.policy.usage import Cost, Llm, Prices, header_value
 from tests.agents.recorded import profile_of
 from tests.execute.stub_cluster import FLOW, V1, V2
 from tests.execute.test_answers import CALLING, STREAMS, without_filter

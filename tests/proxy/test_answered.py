@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gateway.ports import Answer, Forward
-from gateway.proxy import answer_report, decided
+from gateway.proxy import decided
 from tests.conftest import StartGateway
 from tests.proxy.test_finish import COMPRESSED, REQUEST, STREAM, chunked, response
 from tests.proxy.use_case import UseCase
@@ -197,7 +197,7 @@ async def test_a_gateway_that_stops_waits_for_the_report_of_a_large_response(
             await may_read.wait()
             return function()
 
-    monkeypatch.setattr(answer_report, "READING", Reading())
+    monkeypatch.setattr(decided, "READING", Reading())
     listener = Listener()
     async with RecordingUpstream([response(LARGE)]) as upstream:
         gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], answered=listener.answered)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.proxy.buffered_body import BufferedBody
+from gateway.proxy.execution import BufferedBody
 
 MEGABYTE = 1 << 20
 

@@ -17,17 +17,16 @@ from gateway.inspector.recorder import Recorder
 from gateway.observe.logs import configure
 from gateway.ports import Forward
 from gateway.proxy.admission import Admission
-from gateway.proxy.answer_report import AnswerReport
-from gateway.proxy.backlog import Backlog
 from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.data_port import DataPort
-from gateway.proxy.disconnects import DisconnectPoller
+from gateway.proxy.decided import AnswerReport
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.execution import Execution
+from gateway.proxy.lifecycle import DisconnectPoller
 from gateway.proxy.listener import DataListener
 from gateway.proxy.memory_read import MemoryRead
 from gateway.proxy.request_log import RequestLog
-from gateway.proxy.request_receiver import RequestReceiver
+from gateway.proxy.request_receiver import Backlog, RequestReceiver
 from gateway.proxy.router import Router
 from gateway.recording import Recording
 from gateway.upstream.client import Upstream

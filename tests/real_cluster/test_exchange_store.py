@@ -11,8 +11,7 @@ import pytest
 
 from gateway.config.inspector import OpenSearchExchanges
 from gateway.inspector.store import StoreError
-from gateway.inspector.stores.opensearch import OpenSearchSink
-from gateway.inspector.stores.opensearch_documents import document, template
+from gateway.inspector.stores.opensearch import OpenSearchSink, document, template
 from gateway.observe.logs import configure
 from gateway.observe.record import Body, HttpMessage
 from tests.inspector.stores.store_conformance import FULL, numbered, with_body

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.config.memory import OpenSearchStore as Settings
 from gateway.memory.store import Store, StoreUnavailable
-from gateway.memory.stores.opensearch import OpenSearchStore
+from gateway.memory.stores.opensearch.store import OpenSearchStore
 from tests.memory.conversations import key, turn
 from tests.memory.store_conformance import NewStore, OpenStore, StoreConformance
 

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from gateway.unified.model import AgentInput
-from gateway.unified.question import last_user_turns, question_text
 from gateway.unified.request import read_execute
+from gateway.unified.roles import last_user_turns, question_text
 
 
 def read(value: Any) -> AgentInput:

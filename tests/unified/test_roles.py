@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidInput
-from gateway.unified.question import last_user_turns, question_text
 from gateway.unified.request import read_execute
-from gateway.unified.roles import STANDARD_ROLES, RoleMeaning, meaning
+from gateway.unified.roles import STANDARD_ROLES, RoleMeaning, last_user_turns, meaning, question_text
 from tests.strategies import in_any_case
 
 TABLE = {"Bot": "assistant", "reviewer": "user", "function": "tool", "Guide": "system", "System": "user"}

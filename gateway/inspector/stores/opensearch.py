@@ -10,13 +10,17 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from gateway.config.inspector import Inspector, OpenSearchExchanges
 from gateway.inspector.store import StoreError
-from gateway.inspector.stores.opensearch_documents import operation, template
+from gateway.inspector.stores.encoding import without_surrogates
 from gateway.memory.store import StoreError as ClusterFailure
 from gateway.memory.store import StoreUnavailable
-from gateway.memory.stores.opensearch_cluster import BATCH, Cluster, ClusterError, is_throttled
+from gateway.memory.stores.opensearch.cluster import BATCH, Cluster, ClusterError, is_throttled, operation_lines
 from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
 
@@ -203,3 +207,33 @@ def _describe(failure: Exception) -> str:
     if isinstance(failure, _STRANGE):
         return f"the answer is not one of OpenSearch: {failure!r}"
     return str(failure) if isinstance(failure, ClusterFailure) else f"{type(failure).__name__}: {failure}"
+
+
+TEMPLATE = Path(__file__).with_name("opensearch_template.json")
+"""The index template; `config/opensearch-exchanges.json` is the same file."""
+_MESSAGES = ("request", "forwarded", "response", "answered")
+
+
+def template(stream: str) -> dict[str, Any]:
+    """Return the index template for a data stream of this name."""
+    read: dict[str, Any] = msgspec.json.decode(TEMPLATE.read_bytes())
+    return read | {"index_patterns": [stream]}
+
+
+def operation(record: ExchangeRecord) -> bytes:
+    """Return the lines of ``_bulk`` that add a record to a data stream: once, also if they are sent again."""
+    action = {"create": {"_id": record.id}}
+    try:
+        return operation_lines(action, document(record))
+    except UnicodeEncodeError:
+        record = without_surrogates(record)
+        return operation_lines({"create": {"_id": record.id}}, document(record))
+
+
+def document(record: ExchangeRecord) -> dict[str, Any]:
+    """Return the document of a record: its fields, with ``@timestamp``, and each header as an object."""
+    fields: dict[str, Any] = msgspec.to_builtins(record)
+    for name in _MESSAGES:
+        if headers := (fields.get(name) or {}).get("headers"):
+            fields[name]["headers"] = [{"name": key, "value": value} for key, value in headers]
+    return {"@timestamp": int(record.started * 1000), **fields}

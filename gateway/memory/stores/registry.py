@@ -92,8 +92,8 @@ def _check_agentcore(settings: Memory) -> Problems:
 
 STORES: dict[str, Row] = {
     "sqlite": Row("gateway.memory.stores.sqlite", True, _check_sqlite),
-    "opensearch": Row("gateway.memory.stores.opensearch", False, _check_opensearch),
-    "agentcore": Row("gateway.memory.stores.agentcore", False, _check_agentcore),
-    "strands_files": Row("gateway.memory.stores.strands_files", True, _check_strands_files),
+    "opensearch": Row("gateway.memory.stores.opensearch.store", False, _check_opensearch),
+    "agentcore": Row("gateway.memory.stores.agentcore.store", False, _check_agentcore),
+    "strands_files": Row("gateway.memory.stores.strands.files", True, _check_strands_files),
 }
 """Every store. Its name is also that of its section in the settings."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway.config.memory import Memory
 from gateway.memory.store import StoreError
-from gateway.memory.stores.opensearch_cluster import Cluster, ClusterError
+from gateway.memory.stores.opensearch.cluster import Cluster, ClusterError
 from gateway.policy.budget_stores.store import Account, BudgetStoreError
 
 _MAPPINGS = {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Protocol
 
 from msgspec import Struct
+
+from gateway.config.memory import Memory
 
 
 class Account(Struct, frozen=True):
@@ -35,3 +38,17 @@ class BudgetStore(Protocol):
 
     async def close(self) -> None:
         """Release all resources."""
+
+
+STORES = {
+    "memory": "gateway.policy.budget_stores.memory",
+    "sqlite": "gateway.policy.budget_stores.sqlite",
+    "opensearch": "gateway.policy.budget_stores.opensearch",
+}
+"""Every store, and its module."""
+
+
+def build_store(name: str, settings: Memory, upstream_url: str) -> BudgetStore:
+    """Return the store, which opens its place on first use. upstream_url: the cluster's first address."""
+    build: Callable[[Memory, str], BudgetStore] = import_module(STORES[name]).build
+    return build(settings, upstream_url)

@@ -16,9 +16,8 @@ from gateway.config.inspector import OpenSearchExchanges
 from gateway.config.types import Secret
 from gateway.inspector.store import StoreError
 from gateway.inspector.stores import opensearch as module
-from gateway.inspector.stores.opensearch import OpenSearchSink
-from gateway.inspector.stores.opensearch_documents import TEMPLATE, document
-from gateway.memory.stores.opensearch_credentials import HeldCredentials
+from gateway.inspector.stores.opensearch import TEMPLATE, OpenSearchSink, document
+from gateway.memory.stores.opensearch.cluster import HeldCredentials
 from gateway.observe.logs import configure
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from tests.inspector.stores.store_conformance import FULL, numbered

@@ -11,7 +11,7 @@ import pytest
 from botocore.config import Config
 
 from gateway.config.memory import AgentCoreStore as Settings
-from gateway.memory.stores.agentcore import AgentCoreStore
+from gateway.memory.stores.agentcore.store import AgentCoreStore
 from tests.memory.agentcore.emulator import Emulator, Faults
 
 NewAgentCoreStore = Callable[..., AgentCoreStore]

@@ -13,8 +13,8 @@ import pytest
 from gateway.memory.copying import copy_session
 from gateway.memory.store import Store
 from gateway.memory.stores.sqlite import SqliteStore
-from gateway.memory.stores.strands_files import StrandsFilesStore
-from gateway.memory.strands import encode_record, to_record
+from gateway.memory.stores.strands.files import StrandsFilesStore
+from gateway.memory.stores.strands.mapping import encode_record, to_record
 from tests.memory.agentcore.conftest import NewAgentCoreStore
 from tests.memory.conversations import assistant, image, key, text, tool_result, tool_use, turn, user
 from tests.memory.opensearch_server import OpenSearchServer

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.memory.agentcore_envelope import (
+from gateway.memory.store import UnreadableSession
+from gateway.memory.stores.agentcore.envelope import (
     BlobType,
     Envelope,
     MalformedBlob,
@@ -17,7 +18,6 @@ from gateway.memory.agentcore_envelope import (
     unwrap,
     wrap,
 )
-from gateway.memory.store import UnreadableSession
 
 CALLS = [{"id": "1", "name": "search", "arguments": {"query": "cats"}}]
 RESULTS = [{"id": "1", "name": "search", "content": "3 cats", "properties": {}}]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.memory.agentcore_mapping import LONGEST_TEXT, Event, MappingForm, from_event, to_event
 from gateway.memory.model import Block, Message, Metadata, Usage
 from gateway.memory.store import TooLargeForStore, Unstorable
+from gateway.memory.stores.agentcore.mapping import LONGEST_TEXT, Event, MappingForm, from_event, to_event
 from tests.memory.agentcore.payloads import (
     CALL,
     DOCUMENT,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.memory.agentcore_mapping import MappingForm, from_event, to_event
-from gateway.memory.agentcore_metadata import MOST_ENTRIES
 from gateway.memory.model import Block, Message, Metadata, Usage
+from gateway.memory.stores.agentcore.envelope import MOST_ENTRIES
+from gateway.memory.stores.agentcore.mapping import MappingForm, from_event, to_event
 from tests.conftest import share
 from tests.memory.agentcore.service_model import input_problems
 

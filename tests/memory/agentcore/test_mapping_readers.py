@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.memory.agentcore_envelope import (
+from gateway.memory.model import Message, Metadata
+from gateway.memory.stores.agentcore.envelope import (
     MalformedBlob,
     UnknownBlobType,
     UnknownBlobVersion,
@@ -15,8 +16,7 @@ from gateway.memory.agentcore_envelope import (
     UnknownMessageType,
     UnreadableEvent,
 )
-from gateway.memory.agentcore_mapping import from_event, to_event
-from gateway.memory.model import Message, Metadata
+from gateway.memory.stores.agentcore.mapping import from_event, to_event
 from tests.memory.agentcore.payloads import (
     CALL,
     IMAGE,

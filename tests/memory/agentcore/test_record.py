@@ -9,10 +9,18 @@ import msgspec
 import pytest
 
 from gateway.memory.store import UnreadableSession
-from gateway.memory.stores.agentcore_chain import Chain, labels
-from gateway.memory.stores.agentcore_client import StoredEvent
-from gateway.memory.stores.agentcore_ids import actor, from_metadata, session, to_metadata
-from gateway.memory.stores.agentcore_record import Entry, Pin, read, to_payload
+from gateway.memory.stores.agentcore.chain import Chain, labels
+from gateway.memory.stores.agentcore.client import StoredEvent
+from gateway.memory.stores.agentcore.record import (
+    Entry,
+    Pin,
+    actor,
+    from_metadata,
+    read,
+    session,
+    to_metadata,
+    to_payload,
+)
 from tests.memory.conformance.base import OWNERS
 from tests.memory.conversations import key
 

@@ -22,9 +22,9 @@ from gateway.memory.store import (
     UnreadableSession,
     Unstorable,
 )
-from gateway.memory.stores import agentcore_media
-from gateway.memory.stores.agentcore import AgentCoreStore
-from gateway.memory.stores.agentcore_client import AgentCoreClient
+from gateway.memory.stores.agentcore import turn as turn_module
+from gateway.memory.stores.agentcore.client import AgentCoreClient
+from gateway.memory.stores.agentcore.store import AgentCoreStore
 from tests.conftest import mostly_slow
 from tests.memory.agentcore.conftest import NewAgentCoreStore, connect
 from tests.memory.agentcore.emulator import Emulator, Faults
@@ -310,7 +310,7 @@ async def test_what_does_not_fit_is_refused_before_anything_is_written(
 async def test_media_larger_than_an_event_are_kept_in_parts(
     emulator: Emulator, new_agentcore_store: NewAgentCoreStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agentcore_media, "PART", 500_000)
+    monkeypatch.setattr(turn_module, "PART", 500_000)
     store = new_agentcore_store()
     await store.start()
     added = turn(user(LARGE, tool_result("1", LARGE)), user(image()))

@@ -16,12 +16,12 @@ from botocore.exceptions import ClientError
 
 from gateway.config.memory import AgentCoreStore as Settings
 from gateway.config.memory import Retention
-from gateway.memory.busy import BusySessions
+from gateway.memory.opening import BusySessions
 from gateway.memory.reading import read_sessions
 from gateway.memory.retention import delete_expired
 from gateway.memory.store import StoreError, StoreUnavailable, UnknownPosition
-from gateway.memory.stores import agentcore_ids as ids
-from gateway.memory.stores.agentcore import AgentCoreStore
+from gateway.memory.stores.agentcore import record as ids
+from gateway.memory.stores.agentcore.store import AgentCoreStore
 from gateway.observe.logs import configure
 from tests.memory.agentcore.conftest import connect
 from tests.memory.agentcore.emulator import Emulator
@@ -240,7 +240,7 @@ async def test_a_session_that_is_updated_while_a_long_list_is_read_is_found(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     monkeypatch.setattr("gateway.memory.reading.PAGE", 2)
-    monkeypatch.setattr("gateway.memory.stores.agentcore_lists._KEPT", kept)
+    monkeypatch.setattr("gateway.memory.stores.agentcore.lists._KEPT", kept)
     async with Opened(emulator) as opened:
         keys = [key(f"{number}") for number in range(5)]
         for one in keys:

@@ -16,11 +16,11 @@ from gateway.config.memory import Memory
 from gateway.memory.copying import OtherSession, copy_session
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
 from gateway.memory.store import SessionConflict, StoreUnavailable, UnknownPosition, UnreadableSession, Unstorable
-from gateway.memory.stores import strands_session
 from gateway.memory.stores.registry import build_store
-from gateway.memory.stores.strands_files import StrandsFilesStore
-from gateway.memory.stores.strands_paths import decode_name, encode_name
-from gateway.memory.strands import encode_record, to_record
+from gateway.memory.stores.strands import session
+from gateway.memory.stores.strands.files import StrandsFilesStore
+from gateway.memory.stores.strands.mapping import encode_record, to_record
+from gateway.memory.stores.strands.paths import decode_name, encode_name
 from gateway.storage import atomic_files
 from tests.memory.conversations import assistant, key, texts, tool_result, tool_use, turn, user
 from tests.memory.in_memory_store import InMemoryStore
@@ -94,7 +94,7 @@ def kill_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
     for module, name in (
         (atomic_files.os, "pwrite"),
-        (strands_session.os, "utime"),
+        (session.os, "utime"),
         (Path, "rename"),
         (Path, "replace"),
         (Path, "unlink"),

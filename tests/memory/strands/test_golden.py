@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gateway.memory.model import Metadata, Owner, SessionKey, Turn, Usage
-from gateway.memory.stores.strands_files import StrandsFilesStore
-from gateway.memory.strands import agent_record, encode_record, from_record, session_record, to_record
+from gateway.memory.stores.strands.files import StrandsFilesStore
+from gateway.memory.stores.strands.mapping import agent_record, encode_record, from_record, session_record, to_record
 from tests.memory.conversations import assistant, image, tool_result, tool_use, user
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.memory.model import Message, Metadata, Usage
-from gateway.memory.strands import encode_record, from_record, starts_turn, to_record
+from gateway.memory.stores.strands.mapping import encode_record, from_record, starts_turn, to_record
 from tests.conftest import examples
 from tests.memory.conversations import MESSAGES, METADATA, assistant, image, tool_result, tool_use, user
 

@@ -21,10 +21,10 @@ from strands.types.session import SessionMessage
 from gateway.config.memory import AgentCoreStore as Settings
 from gateway.memory.model import Metadata, Owner, Page, SessionKey, Turn, Usage
 from gateway.memory.store import Store
-from gateway.memory.stores.agentcore import AgentCoreStore
+from gateway.memory.stores.agentcore.store import AgentCoreStore
 from gateway.memory.stores.sqlite import SqliteStore
-from gateway.memory.stores.strands_files import StrandsFilesStore
-from gateway.memory.strands_repository import StrandsRepository
+from gateway.memory.stores.strands.files import StrandsFilesStore
+from gateway.memory.stores.strands.repository import StrandsRepository
 from tests.memory.agentcore.conftest import connect
 from tests.memory.agentcore.emulator import Emulator, Faults
 from tests.memory.conversations import assistant, tool_result, tool_use, turn, user

@@ -1,0 +1,245 @@
+"""Writes the messages of one turn to AgentCore Memory. They are not part of the session before its record says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any
+
+from gateway.memory.model import Block, Message, SessionKey, Turn
+from gateway.memory.store import TooLargeForStore, UnreadableSession, Unstorable
+from gateway.memory.stores.agentcore import record as ids
+from gateway.memory.stores.agentcore.chain import OWN_ENTRIES, TURN_ID, labels
+from gateway.memory.stores.agentcore.client import NewEvent, Operation
+from gateway.memory.stores.agentcore.envelope import MOST_ENTRIES, PREFIX, is_allowed
+from gateway.memory.stores.agentcore.mapping import Event, MappingForm, to_event
+from gateway.memory.stores.agentcore.record import Entry
+
+LARGE = 1_000_000
+"""Characters of base64 from which on a medium is kept apart."""
+PART = 4_000_000
+"""Characters in an event."""
+BLOB_TYPE = "mlc-gateway.media"
+_REFERENCE = "gatewayMedia"
+
+
+def digest(data: str) -> str:
+    """Return the hash that names a medium."""
+    return sha256(data.encode()).hexdigest()
+
+
+def large_media(message: Message) -> dict[str, str]:
+    """Return a message's media that are kept apart, by their hashes."""
+    sources = (source for block in message.content for source in _sources(block))
+    return {digest(source["bytes"]): source["bytes"] for source in sources if _is_large(source)}
+
+
+def parts(data: str) -> list[str]:
+    """Return a medium in parts that an event can hold."""
+    return [data[start : start + PART] for start in range(0, len(data), PART)]
+
+
+def payload(name: str, number: int, part: str) -> list[dict[str, Any]]:
+    """Return the payload of the event that holds part `number` of the medium with the hash `name`."""
+    data = {"sha256": name, "part": number, "data": part}
+    return [{"blob": {"blobType": BLOB_TYPE, "version": 1, "media": data}}]
+
+
+def part_of(event_payload: list[dict[str, Any]], name: str, number: int) -> str:
+    """Return the part that an event holds.
+
+    Raises:
+        UnreadableSession: it holds something else.
+    """
+    match event_payload:
+        case [{"blob": {"blobType": "mlc-gateway.media", "version": 1, "media": {"data": str(data), **rest}}}]:
+            if (rest.get("sha256"), rest.get("part")) == (name, number):
+                return data
+    raise UnreadableSession(f"part {number} of the medium {name} is not what was stored")
+
+
+def with_references(message: Message, events: dict[str, list[str]]) -> Message:
+    """Return `message` with the events of its media in place of these. events: by hash."""
+
+    def replace(source: Block) -> Block:
+        name = digest(source["bytes"])
+        rest = {key: value for key, value in source.items() if key != "bytes"}
+        return {**rest, _REFERENCE: {"sha256": name, "events": events[name]}}
+
+    return _mapped(message, _is_large, replace)
+
+
+def references(message: Message) -> dict[str, list[str]]:
+    """Return the events of a message's media, by hash."""
+    found = (source[_REFERENCE] for block in message.content for source in _sources(block) if _is_reference(source))
+    return {reference["sha256"]: reference["events"] for reference in found}
+
+
+def with_media(message: Message, media: dict[str, str]) -> Message:
+    """Return `message` with its media in place of their references. media: by hash."""
+
+    def replace(source: Block) -> Block:
+        rest = {key: value for key, value in source.items() if key != _REFERENCE}
+        return {**rest, "bytes": media[source[_REFERENCE]["sha256"]]}
+
+    return _mapped(message, _is_reference, replace)
+
+
+def _is_large(source: Block) -> bool:
+    data = source.get("bytes")
+    return isinstance(data, str) and len(data) >= LARGE
+
+
+def _is_reference(source: Block) -> bool:
+    match source.get(_REFERENCE):
+        case {"sha256": str(), "events": list()}:
+            return True
+    return False
+
+
+def _sources(value: Any) -> Iterator[Block]:
+    """Find the sources of media, also in results of tools."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "source" and isinstance(inner, dict):
+                yield inner
+            else:
+                yield from _sources(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _sources(inner)
+
+
+def _mapped(message: Message, applies: Callable[[Block], bool], replace: Callable[[Block], Block]) -> Message:
+    def copy(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            if key == "source":
+                return replace(value) if applies(value) else value
+            return {name: copy(inner, name) for name, inner in value.items()}
+        return [copy(inner) for inner in value] if isinstance(value, list) else value
+
+    return Message(message.role, tuple(copy(block) for block in message.content), message.metadata)
+
+
+LARGEST_EVENT = 5_000_000
+"""Characters of the JSON of an event's payload. AWS documents no limit; this one is the gateway's own."""
+
+MEDIUM = PREFIX + "medium"
+"""Event metadata: the attempt, the medium's hash, and the number of the part."""
+
+
+class Writer:
+    """Writes one turn in one attempt. after: the entry of the turn before; None for the first turn.
+
+    events: actors and ids of the events written so far.
+    """
+
+    def __init__(
+        self, form: MappingForm, call: Operation, key: SessionKey, turn: Turn, attempt: str, after: Entry | None
+    ) -> None:
+        self._form = form
+        self._call = call
+        self._key = key
+        self._turn = turn
+        self._attempt = attempt
+        self._number = after.turns + 1 if after else 1
+        self._root = after.last_event_id if after else ""
+        uses = [block["toolUse"] for message in turn.messages for block in message.content if "toolUse" in block]
+        self._tools = {str(use.get("toolUseId")): str(use.get("name")) for use in uses if isinstance(use, dict)}
+        self._mapped_events: list[Event] = []
+        self._media: dict[str, str] = {}
+        self.events: list[tuple[str, str]] = []
+
+    def prepare(self) -> None:
+        """Map the messages. Takes long if they are large.
+
+        Raises:
+            TooLargeForStore, Unstorable: AgentCore can't keep one of them, the system text or the turn's id.
+        """
+        place = "id"
+        try:
+            if not is_allowed(TURN_ID, ids.to_metadata(self._turn.id)):
+                raise Unstorable("the turn's id is too long for AgentCore", place)
+            place = "system"
+            if self._turn.system:
+                self._turn.system.encode()
+                _check_size(self._turn.system, "the system text takes")
+            for number, message in enumerate(self._turn.messages):
+                place = f"messages[{number}]"
+                found = large_media(message)
+                self._media |= found
+                self._mapped_events.append(self._map(number, message, {name: [] for name in found}))
+        except UnicodeEncodeError:
+            raise Unstorable("the text has a lone surrogate, which is no character", place) from None
+        except RecursionError:
+            raise Unstorable("it is nested too deeply", place) from None
+
+    async def write(self, timestamp: float) -> str:
+        """Write all messages, the large media first, with this timestamp. Return the last one's id; "" for none."""
+        if self._media:
+            stored = {name: await self._write_medium(name, data, timestamp) for name, data in self._media.items()}
+            self._mapped_events = await self._call.run(self._mapped, stored)
+        last = ""
+        for seq, event in enumerate(self._mapped_events):
+            own = labels(self._number, self._attempt, seq, self._turn.id)
+            branch = (self._attempt, self._root) if self._root else (None, None)
+            last = await self._create(ids.MESSAGES, event.payload, timestamp, own, event.metadata, branch)
+        return last
+
+    def _mapped(self, stored: dict[str, list[str]]) -> list[Event]:
+        return [self._map(number, message, stored) for number, message in enumerate(self._turn.messages)]
+
+    def _map(self, number: int, message: Message, stored: dict[str, list[str]]) -> Event:
+        place = f"messages[{number}]"
+        if references(message):
+            raise Unstorable("a source has the reserved member `gatewayMedia`", place)
+        kept = with_references(message, stored) if stored else message
+        event = to_event(kept, self._form, place, self._tools, MOST_ENTRIES - OWN_ENTRIES)
+        _check_size(event.payload, f"{place} takes, besides its large media,")
+        return event
+
+    async def _write_medium(self, name: str, data: str, timestamp: float) -> list[str]:
+        events: list[str] = []
+        for number, part in enumerate(parts(data)):
+            own = {MEDIUM: f"{self._attempt}/{name}/{number}"}
+            events.append(await self._create(ids.MEDIA, payload(name, number, part), timestamp, own))
+        return events
+
+    async def _create(
+        self,
+        kind: str,
+        payload: list[dict[str, Any]],
+        timestamp: float,
+        own: dict[str, str],
+        metadata: Mapping[str, str] = MappingProxyType({}),
+        branch: tuple[str | None, str | None] = (None, None),
+    ) -> str:
+        """Create an event. Return its id. own: metadata that no other event has."""
+        actor, session = ids.actor(kind, self._key.owner), ids.session(self._key)
+        token = ids.token(self._attempt, sorted(own.items()))
+        event, repeated = await self._call.create(
+            NewEvent(actor, session, payload, token, timestamp, {**metadata, **own}, *branch)
+        )
+        if repeated:
+            event = await self._find(actor, session, branch[0], own)
+        self.events.append((actor, event))
+        return event
+
+    async def _find(self, actor: str, session: str, branch: str | None, own: dict[str, str]) -> str:
+        """Return the id of a written event. The service does not say what it answers to a repeated write."""
+        attempt = 0
+        while True:
+            attempt += 1
+            async for page in self._call.pages(actor, session, branch, payloads=False):
+                for event in page:
+                    if own.items() <= event.metadata.items():
+                        return event.id
+            await self._call.pause(attempt)
+
+
+def _check_size(value: Any, what: str) -> None:
+    size = len(json.dumps(value))
+    if size > LARGEST_EVENT:
+        raise TooLargeForStore(f"{what} {size:,} characters of JSON; the AgentCore store keeps up to {LARGEST_EVENT:,}")

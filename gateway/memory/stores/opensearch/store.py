@@ -1,0 +1,455 @@
+"""Sessions on an OpenSearch cluster: messages in a memory container or in an index of the gateway's own.
+
+In which order a session's turns come, and which of two writers wins, is decided in the gateway's own index in both
+cases, because only there a document can be created on the condition that it does not exist (`opensearch_documents`).
+Every turn's record names the place of its messages, so sessions go on when a cluster is upgraded and `auto` chooses
+another place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar
+
+import msgspec
+
+from gateway.config.memory import Memory
+from gateway.config.memory import OpenSearchStore as Settings
+from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, StoredMessage, Turn
+from gateway.memory.store import (
+    NEWEST,
+    SessionConflict,
+    SessionNotFound,
+    StoreError,
+    StoreUnavailable,
+    UnreadableSession,
+)
+from gateway.memory.stores.opensearch.cluster import BLOCKED, Cluster, ClusterError
+from gateway.memory.stores.opensearch.container import (
+    ContainerMessages,
+    container_exists,
+    delete_container,
+    is_unfit,
+    lacks_containers,
+    make_container,
+)
+from gateway.memory.stores.opensearch.documents import (
+    EncodedTurn,
+    Head,
+    Record,
+    all_documents,
+    decode_message,
+    encode_turn,
+    new_head,
+    newest_within,
+    references,
+)
+from gateway.memory.stores.opensearch.index import INDEX, IndexMessages, Messages, make_indices
+from gateway.memory.stores.opensearch.turns import Turns
+from gateway.observe.logs import Logger, configure
+
+_CONTAINERS_SINCE = (3, 3)
+_CLAIM = "container"
+"""Id of the document that names the container, so that all gateways use the same one."""
+
+
+class Places:
+    """The places of a cluster. sessions: the index of heads and records; it also names the container."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, log: Logger) -> None:
+        self.sessions = f"{settings.prefix}-memory-sessions"
+        self._messages = f"{settings.prefix}-memory-messages"
+        self._cluster = cluster
+        self._settings = settings
+        self._log = log
+        self._unfit_version = ""
+        """The version of the cluster whose containers were tried, and don't serve."""
+        self._proved = ("", "")
+        """The container that serves, and the version of the cluster on which it was proved."""
+
+    async def choose(self) -> Messages:
+        """Return the place for new messages, by `kind` and what the cluster has. Make the indices and the container.
+
+        Raises:
+            StoreUnavailable: the cluster has not what `kind` needs.
+        """
+        await make_indices(self._cluster, self.sessions, self._messages)
+        kind = self._settings.kind
+        if kind == "index":
+            return self.at(INDEX)
+        version = await self._version()
+        if kind == "auto" and not self._may_have_containers(version):
+            return self.at(INDEX)
+        try:
+            return self.at(await self._container(version))
+        except ClusterError as error:
+            if kind == "container":
+                raise StoreUnavailable(
+                    f"{error}. `memory.opensearch.kind: container` needs ML Commons 3.3 or later with "
+                    "`plugins.ml_commons.agentic_memory_enabled`, and containers that can be searched (docs/operate/"
+                    "memory.md); `index` needs neither"
+                ) from None
+            if not is_unfit(error):
+                raise
+            if not lacks_containers(error):  # which an operator may change
+                self._unfit_version = version
+            self._log.warning("memory kept in index", reason=str(error))
+            return self.at(INDEX)
+
+    def at(self, place: str) -> Messages:
+        """Return the place that a record names."""
+        if place == INDEX:
+            return IndexMessages(self._cluster, self._messages)
+        return ContainerMessages(self._cluster, place)
+
+    def is_unfit(self, place: str) -> bool:
+        """Return whether the place is a container on a cluster whose containers were tried, and don't serve."""
+        return place != INDEX and bool(self._unfit_version)
+
+    async def all(self) -> set[str]:
+        """Return the places where messages may be."""
+        claimed = await self._claimed()
+        return {INDEX, claimed} if claimed else {INDEX}
+
+    def _may_have_containers(self, version: str) -> bool:
+        return _numbers(version, self._cluster.url) >= _CONTAINERS_SINCE and version != self._unfit_version
+
+    async def _version(self) -> str:
+        """Return the cluster's version, such as ``3.6.0``; "" if it does not say."""
+        answer = await self._cluster.call("GET", "/")
+        version = answer.get("version")
+        return str(version.get("number", "")) if isinstance(version, dict) else ""
+
+    async def _container(self, version: str) -> str:
+        """Return the id of the gateways' container; make it if there is none.
+
+        It is proved by the first use of this store, and again on another version of the cluster.
+        """
+        claim = await self._claim()
+        container = _container_in(claim) if claim else ""
+        is_made = not container or not await container_exists(self._cluster, container)
+        if not is_made and (container, version) == self._proved:
+            return container
+        if is_made:
+            container = await make_container(self._cluster, self._settings.prefix)
+        try:
+            await ContainerMessages(self._cluster, container).prove()
+        except StoreError as error:
+            if not is_made and isinstance(error, ClusterError) and error.type == BLOCKED:
+                return container  # it takes no writes at present, and its sessions can be read
+            if is_made:
+                with contextlib.suppress(StoreError):  # the first error counts
+                    await delete_container(self._cluster, container)
+            raise
+        if is_made and not await self._write_claim(container, claim):  # another gateway was faster
+            await delete_container(self._cluster, container)
+            return await self._claimed() or container
+        self._proved = (container, version)
+        return container
+
+    async def _write_claim(self, container: str, earlier: dict[str, Any] | None) -> bool:
+        """Name the gateways' container. Return False if another gateway named one since `earlier` was read."""
+        place = {"_index": self.sessions, "_id": _CLAIM}
+        action: dict[str, Any] = {"create": place}
+        if earlier:
+            condition = {"if_seq_no": earlier["_seq_no"], "if_primary_term": earlier["_primary_term"]}
+            action = {"index": {**place, **condition}}
+        claim = msgspec.json.encode({"kind": _CLAIM, "body": {"id": container}})
+        [status] = await self._cluster.write([(action, claim)])
+        return status != 409
+
+    async def _claimed(self) -> str:
+        """Return the id of the container that the gateways use, "" if they use none."""
+        claim = await self._claim()
+        return _container_in(claim) if claim else ""
+
+    async def _claim(self) -> dict[str, Any] | None:
+        """Return the document that names the container, None if there is none."""
+        return (await self._cluster.get_documents(self.sessions, [_CLAIM])).get(_CLAIM)
+
+
+def _container_in(claim: dict[str, Any]) -> str:
+    return str(claim["_source"]["body"]["id"])
+
+
+def _numbers(version: str, url: str) -> tuple[int, ...]:
+    """Return a version's numbers: (3, 6, 0).
+
+    Raises:
+        StoreUnavailable: it has none.
+    """
+    try:
+        return tuple(int(part) for part in version.split("-")[0].split("."))
+    except ValueError:
+        raise StoreUnavailable(f"{url} does not say its version: name the `kind` in `memory.opensearch`") from None
+
+
+def build(settings: Memory, upstream_url: str) -> OpenSearchStore:
+    """Return the store in the settings. upstream_url: of the cluster, if the settings name no other."""
+    return OpenSearchStore(settings.opensearch, upstream_url)
+
+
+class OpenSearchStore:
+    """Keeps sessions on a cluster.
+
+    url: the cluster's, if the settings have none. log: by default, JSON on standard error. clock: the seconds since the
+    epoch.
+    """
+
+    name: ClassVar[str] = "opensearch"
+
+    def __init__(
+        self, settings: Settings, url: str = "", log: Logger | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._clock = clock
+        self._log = log or configure("warning", "json")
+        self._cluster = Cluster(settings.url or url, settings)
+        self._places = Places(self._cluster, settings, self._log)
+        self._turns = Turns(self._cluster, self._places.sessions, self._log)
+        self._messages: Messages | None = None
+        self._starting = asyncio.Lock()
+        self._deletions: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Choose where messages are written; make the indices and the container. The next call tries again if it fails.
+
+        Deletions that were interrupted are finished in the background.
+
+        Raises:
+            StoreUnavailable: the cluster can't be used.
+        """
+        await self._ready()
+        try:
+            interrupted = await self._turns.deleted()
+        except StoreError as error:
+            self._log.warning("deletions not finished", reason=str(error))
+            return
+        if interrupted:
+            self._in_background(self._finish_deletions(interrupted))
+
+    async def close(self) -> None:
+        """Close the connections. A deletion that is under way is finished by the next `start`."""
+        for task in self._deletions:
+            task.cancel()
+        await asyncio.gather(*self._deletions, return_exceptions=True)
+        await self._cluster.close()
+
+    async def probe(self, size: int) -> None:
+        """Write a small document to each place that a turn is written to. An index on a full disk takes none."""
+        messages = await self._ready()
+        await asyncio.gather(messages.probe(), self._turns.probe())
+
+    async def session(self, key: SessionKey) -> Session | None:
+        """Return the session, or None if its owner has none of this id."""
+        await self._ready()
+        found = await self._find(key)
+        try:
+            return await self._session(*found) if found else None
+        except UnreadableSession:
+            if await self._find(key) is None:  # it was deleted meanwhile
+                return None
+            raise
+
+    async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
+        """Write the turn's documents, then the record that makes them a turn."""
+        messages = await self._ready()
+        head = await self._live_head(key)
+        held = await self._turns.holds(head, turn.id) if head else False
+        [last] = await self._turns.last([head]) if head else [None]
+        if head and last and held:
+            return await self._session(head, last)
+        if turns != (last.turn if last else 0):
+            raise _conflict(last, turns)
+        made = head or new_head(key, self._clock())
+        first = last.end if last else 0
+        # In a thread, as hashing large media takes long.
+        encoded = await asyncio.to_thread(encode_turn, made, turn, first, messages.place != INDEX)
+        if head is None:
+            head = await self._turns.make_head(made)
+            if head.incarnation != made.incarnation:
+                encoded = await asyncio.to_thread(encode_turn, head, turn, first, messages.place != INDEX)
+        record = self._record(head, turn, last, messages.place)
+        record, _ = await asyncio.gather(_write(messages, head, record, encoded), self._turns.announce(head, record))
+        return await self._commit(messages, head, record)
+
+    def _record(self, head: Head, turn: Turn, last: Record | None, place: str) -> Record:
+        """Return the record of a new turn, without references to its documents."""
+        number = last.turn + 1 if last else 1
+        before = last.system_turn if last else 0
+        return Record(
+            turn=number,
+            turn_id=turn.id,
+            first=last.end if last else 0,
+            updated=max(self._clock(), last.updated if last else head.created),
+            place=place,
+            messages=[],
+            system_turn=before if turn.system is None else number,
+            system=turn.system or "",
+        )
+
+    async def _commit(self, messages: Messages, head: Head, record: Record) -> Session:
+        """Make the turn exist.
+
+        Raises:
+            SessionConflict: another turn has its number, or the session was deleted meanwhile.
+        """
+        if not await self._turns.commit(head, record):
+            [other] = await self._turns.numbered(head, [record.turn])
+            if other is None or other.messages != record.messages:
+                await messages.discard(all_documents(record))
+            [last] = await self._turns.last([head])
+            if other is None or last is None or other.turn_id != record.turn_id:
+                raise _conflict(last, record.turn - 1)
+            return await self._session(head, last)
+        now = await self._turns.head(head.key)
+        if now is None or now.deleted or now.incarnation != head.incarnation:
+            await self._sweep(head, {record.place})
+            raise _conflict(None, record.turn - 1)
+        return await self._session(now, record)
+
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Page:
+        """Return the newest `limit` messages with a seq below `before`, oldest first."""
+        await self._ready()
+        found = await self._find(key)
+        if found is None:
+            raise _not_found(key)
+        head, last = found
+        high = min(before, last.end)
+        low = max(high - limit, 0)
+        if high <= 0:
+            return Page((), False)
+        try:
+            messages = await self._load(head, last, low, high, most_bytes)
+        except UnreadableSession:
+            if await self._find(key) is None:  # it was deleted meanwhile
+                raise _not_found(key) from None
+            raise
+        return Page(messages, (messages[0].seq if messages else low) > 0)
+
+    async def _load(self, head: Head, last: Record, low: int, high: int, most_bytes: int) -> tuple[StoredMessage, ...]:
+        records = await self._turns.covering(head, last, low, high)
+        if most_bytes:
+            records = newest_within(records, most_bytes)
+        blobs: dict[str, dict[str, Any]] = {}
+        for place in {record.place for record in records}:
+            there = [record for record in records if record.place == place]
+            blobs |= await self._places.at(place).read(references(there, low, high))
+        return tuple(
+            decode_message(record, index, blobs)
+            for record in records
+            for index in range(max(low - record.first, 0), min(high, record.end) - record.first)
+        )
+
+    async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
+        """Return the sessions of `owner`, or all of the store, the last updated first."""
+        await self._ready()
+        heads, following = await self._turns.list(owner, after, limit)
+        return SessionPage(tuple(await self._turns.listed(heads)), following)
+
+    async def delete(self, key: SessionKey) -> bool:
+        """Delete the session with all its messages and media. A deletion that was interrupted is finished.
+
+        It continues if the caller is cancelled.
+        """
+        await self._ready()
+        head = await self._turns.head(key)
+        if head is None:
+            return False
+        [last] = await self._turns.last([head])
+        await asyncio.shield(self._in_background(self._delete(head, last)))
+        return last is not None
+
+    async def _delete(self, head: Head, last: Record | None) -> None:
+        await self._turns.mark_deleted(head)
+        await self._finish_deletion(head, last)
+
+    async def pin(self, key: SessionKey, pinned: bool) -> Session:
+        """Keep the session from being deleted by age or number, or no longer."""
+        await self._ready()
+        found = await self._find(key)
+        if found is None:
+            raise _not_found(key)
+        await self._turns.pin(found[0], pinned)
+        session = await self.session(key)
+        if session is None:
+            raise _not_found(key)
+        return session
+
+    async def _ready(self) -> Messages:
+        """Return the place for new messages. It is chosen again after an error, as somebody may have deleted it."""
+        async with self._starting:
+            if self._messages is None or self._cluster.refused:
+                self._messages = await self._places.choose()
+                self._cluster.refused = False
+            return self._messages
+
+    async def _find(self, key: SessionKey) -> tuple[Head, Record] | None:
+        """Return the head and the last record of a session, or None."""
+        head = await self._turns.head(key)
+        if head is None or head.deleted:
+            return None
+        [last] = await self._turns.last([head])
+        return (head, last) if last else None
+
+    async def _live_head(self, key: SessionKey) -> Head | None:
+        """Return the head of the session, or None. A deletion that was interrupted is finished."""
+        head = await self._turns.head(key)
+        if head is None or not head.deleted:
+            return head
+        [last] = await self._turns.last([head])
+        await self._finish_deletion(head, last)
+        return None
+
+    async def _finish_deletions(self, heads: list[Head]) -> None:
+        try:
+            for head, last in zip(heads, await self._turns.last(heads), strict=True):
+                await self._finish_deletion(head, last)
+        except StoreError as error:
+            self._log.warning("deletions not finished", reason=str(error))
+
+    async def _finish_deletion(self, head: Head, last: Record | None) -> None:
+        await self._sweep(head, {last.place} if last else set())
+        await self._turns.delete_head(head)
+
+    async def _sweep(self, head: Head, places: set[str]) -> None:
+        """Delete all documents of the session but its head. places: where its last turn is."""
+        for place in await self._places.all() | places:
+            try:
+                await self._places.at(place).delete(head)
+            except ClusterError as error:
+                if place in places or not self._places.is_unfit(place):
+                    raise
+                self._log.warning("container not searched for deleted messages", container=place, reason=str(error))
+        await self._turns.delete_records(head)
+
+    async def _session(self, head: Head, last: Record) -> Session:
+        [session] = await self._turns.sessions([head], [last])
+        if session is None:
+            raise UnreadableSession(f"The system text of session {head.key.id} is missing. Delete the session")
+        return session
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._deletions.add(task)
+        task.add_done_callback(self._deletions.discard)
+        return task
+
+
+async def _write(messages: Messages, head: Head, record: Record, encoded: EncodedTurn) -> Record:
+    """Write the documents of a turn; return its record with references to them."""
+    documents = [part for parts in encoded.parts.values() for part in parts]
+    written = iter(await messages.write(head, documents + encoded.messages))
+    parts = {sha256: [next(written) for _ in parts] for sha256, parts in encoded.parts.items()}
+    return msgspec.structs.replace(record, messages=list(written), parts=parts)
+
+
+def _conflict(last: Record | None, seen: int) -> SessionConflict:
+    turns = last.turn if last else 0
+    return SessionConflict(f"The session has {turns} turns, not {seen}", turns)
+
+
+def _not_found(key: SessionKey) -> SessionNotFound:
+    return SessionNotFound(f"There is no session {key.id}")

@@ -1,0 +1,1 @@
+"""Sessions as files of the Strands SDK."""

@@ -1,0 +1,398 @@
+"""One session in the files of Strands' `FileSessionManager`, and how a turn becomes visible at once.
+
+::
+
+    session_<id>/session.json               as Strands writes it
+    session_<id>/agents/agent_<agent id>/
+        agent.json                          as Strands writes it
+        messages/message_<seq>.json         as Strands writes them
+        gateway/state.json                  `State`
+        gateway/turns                       a line for each turn (`strands_turns`)
+        gateway/pending/message_<seq>.json  a turn that is being written
+
+A turn's messages are written to ``pending``, its line to ``turns``, then ``state.json`` is replaced: now the turn is
+stored, also if power is lost. Then the messages are moved to ``messages``, so Strands never sees a turn that was not
+stored. If the writer was killed, the next access moves them, or deletes those that the state does not count.
+
+Messages in ``messages`` that the state does not count are Strands': the next access counts them. A user's message
+begins a turn, unless it is only tool results. Strands does not lock anything: it must not write while the gateway does.
+
+All functions block. Those whose docstring ends with "Locked." run while the session is locked for other processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.memory.model import Message, Page, Session, SessionKey, StoredMessage, Turn
+from gateway.memory.store import SessionConflict, SessionNotFound, UnreadableSession, Unstorable
+from gateway.memory.stores.strands.mapping import (
+    agent_record,
+    encode_record,
+    from_record,
+    session_record,
+    starts_turn,
+    to_record,
+)
+from gateway.memory.stores.strands.paths import agent_directory, session_directory
+from gateway.storage.atomic_files import Write, read_file, replace_file, write_files
+from gateway.storage.paths import make_directory
+
+VERSION = 1
+_FILE = "gateway/state.json"
+
+
+class State(Struct, frozen=True):
+    """How many turns and messages of a session are finished, and what `Session` has besides.
+
+    key: for directories whose names do not tell it.
+    """
+
+    key: SessionKey
+    turns: int = 0
+    messages: int = 0
+    created: float = 0.0
+    system: str = ""
+    pinned: bool = False
+    version: int = VERSION
+
+
+_DECODER = msgspec.json.Decoder(State)
+
+
+def read_state(agent: Path) -> State | None:
+    """Return the state of the session in the agent's directory, or None if there is none.
+
+    Raises:
+        UnreadableSession: it is not what the gateway writes, or of another version.
+    """
+    path = agent / _FILE
+    try:
+        state = _DECODER.decode(read_file(path))
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise UnreadableSession(f"{path} can't be read: {error}. Restore it from a backup") from error
+    if state.version != VERSION:
+        raise UnreadableSession(f"{path} has version {state.version}. This gateway reads version {VERSION}")
+    return state
+
+
+def write_state(agent: Path, state: State, *before: Write) -> None:
+    """Replace the state in the agent's directory, which must be locked, after `before` was written."""
+    new = agent / f"{_FILE}.new"
+    write_files(*before, Write(new, msgspec.json.encode(state)))
+    replace_file(new, agent / _FILE)
+
+
+Lock = Callable[[Path], AbstractContextManager[None]]
+"""Locks a session's directory, which need not exist, for other threads and processes."""
+
+
+_RECORD = msgspec.json.Decoder()
+_MESSAGE = re.compile(r"message_([0-9]{1,18})\.json")
+
+
+class SessionFiles:
+    """The files of the session `key` below `root`."""
+
+    def __init__(self, root: Path, key: SessionKey, lock: Lock) -> None:
+        self._key = key
+        self._directory = session_directory(root, key)
+        self._agent = agent_directory(root, key)
+        self._messages = self._agent / "messages"
+        self._pending = self._agent / "gateway" / "pending"
+        self._turns = self._agent / "gateway" / "turns"
+        self._lock = lock
+
+    def session(self) -> Session | None:
+        """Return the session, or None if there is none."""
+        state = self._current()
+        try:
+            return self._session(state) if state else None
+        except FileNotFoundError:
+            return None  # deleted meanwhile
+
+    def load(self, before: int, limit: int, most_bytes: int) -> Page:
+        """Return a page of messages. Errors as `Store.load`."""
+        state = self._current()
+        if state is None:
+            raise self._not_found()
+        high = max(0, min(before, state.messages))
+        low = max(0, high - limit)
+        try:
+            if most_bytes:
+                low = self._first_within(low, high, most_bytes)
+            with open_turns(self._turns, state.turns) as turns:
+                numbers = turns.numbered(low, high)
+            found = []
+            for seq, (turn, first) in enumerate(numbers, low):
+                message, turn_id = self._read_message(seq)
+                found.append(StoredMessage(seq, turn, turn_id or self._derived_id(first), message))
+            return Page(tuple(found), more=low > 0)
+        except FileNotFoundError as error:
+            if read_state(self._agent) is None:
+                raise self._not_found() from None
+            raise UnreadableSession(f"{error.filename} is missing. Restore it from a backup") from error
+
+    def append(self, turn: Turn, turns: int, now: float) -> Session:
+        """Append the turn. Errors as `Store.append`."""
+        with self._lock(self._directory):
+            state = self._settle()
+            if state and holds_turn(self._turns, state.turns, turn.id):
+                return self._session(state)
+            state = state or State(self._key, created=now)
+            if state.turns != turns:
+                raise SessionConflict(f"The session has {state.turns} turns, not {turns}", state.turns)
+            files = [self._encode(turn, index, state.messages + index) for index in range(len(turn.messages))]
+            if not turns:
+                self._make_directories(now)
+            longer = replace(
+                state,
+                turns=turns + 1,
+                messages=state.messages + len(files),
+                system=state.system if turn.system is None else turn.system,
+            )
+            pending = (Write(self._pending / _file_name(seq), data) for seq, data in enumerate(files, state.messages))
+            line = turn_lines(self._turns, turns, [(turn.id, state.messages)])
+            write_state(self._agent, longer, *pending, line)
+            for seq in range(state.messages, longer.messages):
+                (self._pending / _file_name(seq)).rename(self._message(seq))
+            os.utime(self._messages, (now, now))
+            return self._session(longer)
+
+    def pin(self, pinned: bool) -> Session:
+        """Pin the session, or no longer. Errors as `Store.pin`."""
+        with self._lock(self._directory):
+            state = self._settle()
+            if state is None:
+                raise self._not_found()
+            state = replace(state, pinned=pinned)
+            write_state(self._agent, state)
+            return self._session(state)
+
+    def delete(self, trash: Path) -> bool:
+        """Move the session to `trash`, which must not exist. Return whether there was one.
+
+        Strands' directory of the session stays if other agents have a part in it.
+        """
+        with self._lock(self._directory):
+            if self._settle() is None:
+                return False
+            parts = [part for kind in ("agents", "multi_agents") for part in (self._directory / kind).glob("*")]
+            (self._directory if parts == [self._agent] else self._agent).rename(trash)
+            return True
+
+    def _session(self, state: State) -> Session:
+        updated = max(state.created, self._messages.stat().st_mtime_ns / 1e9)
+        return Session(self._key, state.turns, state.messages, state.created, updated, state.system, state.pinned)
+
+    def _not_found(self) -> SessionNotFound:
+        return SessionNotFound(f"There is no session {self._key.id} of this agent and caller")
+
+    # Which messages there are
+
+    def _current(self) -> State | None:
+        """Return the state, after what a killed writer has left was finished and what Strands has added was counted."""
+        state = read_state(self._agent)
+        count = state.messages if state else 0
+        if not (self._pending / _file_name(count - 1)).exists() and not self._message(count).exists():
+            return state
+        with self._lock(self._directory):
+            return self._settle()
+
+    def _settle(self) -> State | None:
+        """Finish what a killed writer has left, and count what Strands has added. Locked."""
+        state = read_state(self._agent)
+        for seq in _numbers(self._pending):
+            pending = self._pending / _file_name(seq)
+            if state is None or seq >= state.messages:
+                pending.unlink()
+            elif self._message(seq).exists():  # Strands has gone on without the turn
+                with open_turns(self._turns, state.turns) as turns:
+                    state = replace(state, messages=seq, turns=turns.turns_before(seq))
+                write_state(self._agent, state)
+                pending.unlink()
+            else:
+                pending.rename(self._message(seq))
+        return self._count_added(state)
+
+    def _count_added(self, state: State | None) -> State | None:
+        """Count the messages that Strands has added. Locked."""
+        turns, seq = (state.turns, state.messages) if state else (0, 0)
+        added: list[tuple[str, int]] = []
+        while (found := self._find_message(seq)) is not None:
+            message, _ = found
+            if starts_turn(message) or not turns + len(added):
+                added.append((self._derived_id(seq), seq))
+            state = state or State(self._key, created=message.metadata.created)
+            seq += 1
+        if state is None or seq == state.messages:
+            return state
+        make_directory(self._pending)
+        longer = replace(state, turns=turns + len(added), messages=seq)
+        write_state(self._agent, longer, turn_lines(self._turns, turns, added))
+        return longer
+
+    def _derived_id(self, first: int) -> str:
+        """Return the id of the turn that begins with Strands' message `first`."""
+        return f"strands-{self._key.id}-{first}"
+
+    # Files
+
+    def _first_within(self, low: int, high: int, most_bytes: int) -> int:
+        """Return the first seq from `low` on whose files to below `high` have at most `most_bytes`, or ``high - 1``."""
+        total = 0
+        for seq in range(high - 1, low - 1, -1):
+            total += self._message(seq).stat().st_size
+            if total > most_bytes and seq < high - 1:
+                return seq + 1
+        return low
+
+    def _message(self, seq: int) -> Path:
+        return self._messages / _file_name(seq)
+
+    def _read_message(self, seq: int) -> tuple[Message, str]:
+        """Return a message, and the id of its turn, "" if Strands wrote it."""
+        path = f"{self._messages}/{_file_name(seq)}"  # a Path would take as long as all else
+        data = read_file(path)
+        try:
+            try:
+                record = _RECORD.decode(data)
+            except msgspec.DecodeError:
+                record = json.loads(data)  # Python's JSON has NaN
+            return from_record(record)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableSession(f"{path} can't be read: {error}. Restore it from a backup") from error
+
+    def _find_message(self, seq: int) -> tuple[Message, str] | None:
+        """Return a message as `_read_message`, or None if there is none."""
+        try:
+            return self._read_message(seq)
+        except FileNotFoundError:
+            return None
+
+    def _encode(self, turn: Turn, index: int, seq: int) -> bytes:
+        """Return the content of the file of a message."""
+        try:
+            return encode_record(to_record(turn.messages[index], seq, turn.id))
+        except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+            reason = f"This can't be written as a message of Strands: {error}"
+            raise Unstorable(reason, f"messages[{index}]") from error
+
+    def _make_directories(self, now: float) -> None:
+        """Make the directories, and Strands' own files if it has not made them. Locked."""
+        for directory in (self._directory / "multi_agents", self._messages, self._pending):
+            make_directory(directory)
+        for path, record in (
+            (self._directory / "session.json", session_record(self._key.id, now)),
+            (self._agent / "agent.json", agent_record(self._key.owner.agent_id, now)),
+        ):
+            if not path.exists():
+                new = path.with_suffix(".new")
+                write_files(Write(new, encode_record(record)))
+                replace_file(new, path)
+
+
+def _file_name(seq: int) -> str:
+    return f"message_{seq}.json"
+
+
+def _numbers(directory: Path) -> list[int]:
+    """Return the numbers of the message files in `directory`, which need not exist, in ascending order."""
+    try:
+        names = (_MESSAGE.fullmatch(path.name) for path in directory.iterdir())
+        return sorted(int(name[1]) for name in names if name)
+    except FileNotFoundError:
+        return []
+
+
+_DIGEST = 32
+_LINE = 48
+
+
+class TurnLines:
+    """The open file at `path`, of whose lines `count` count.
+
+    Methods raise `UnreadableSession` if these lines are not all there.
+    """
+
+    def __init__(self, path: Path, descriptor: int, count: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._count = count
+
+    def first(self, index: int) -> int:
+        """Return the number of the first message of the turn in line `index`."""
+        try:
+            return int(os.pread(self._descriptor, _LINE, index * _LINE)[_DIGEST:])
+        except ValueError:
+            raise _damaged(self._path) from None
+
+    def turns_before(self, seq: int) -> int:
+        """Return how many turns begin before message `seq`."""
+        return bisect_left(range(self._count), seq, key=self.first)
+
+    def numbered(self, low: int, high: int) -> list[tuple[int, int]]:
+        """Return the number of the turn (1, 2 …) and of its first message, for each message from `low` to `high`."""
+        if low >= high:
+            return []
+        turn = bisect_right(range(self._count), low, key=self.first)
+        starts = [self.first(index) for index in range(turn - 1, self.turns_before(high))]
+        found = []
+        for seq in range(low, high):
+            while len(starts) > 1 and starts[1] <= seq:
+                del starts[0]
+                turn += 1
+            found.append((turn, starts[0]))
+        return found
+
+
+@contextmanager
+def open_turns(path: Path, count: int) -> Iterator[TurnLines]:
+    """Open the file at `path`, of whose lines `count` count."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        yield TurnLines(path, descriptor, count)
+    finally:
+        os.close(descriptor)
+
+
+def turn_lines(path: Path, count: int, turns: Iterable[tuple[str, int]]) -> Write:
+    """Return what to write to the file for `turns` (id, number of the first message) after the first `count` lines."""
+    lines = b"".join(b"%s %014d\n" % (_digest(id_), first) for id_, first in turns)
+    return Write(path, lines, count * _LINE)
+
+
+def holds_turn(path: Path, count: int, turn_id: str) -> bool:
+    """Return whether one of the first `count` lines is of the turn `turn_id`.
+
+    Raises:
+        UnreadableSession: the file has fewer lines.
+    """
+    lines, digest = read_file(path)[: count * _LINE], _digest(turn_id)
+    if len(lines) < count * _LINE:
+        raise _damaged(path)
+    found = lines.find(digest)
+    while found % _LINE and found >= 0:  # a part of a line that looks like it
+        found = lines.find(digest, found + 1)
+    return found >= 0
+
+
+def _damaged(path: Path) -> UnreadableSession:
+    return UnreadableSession(f"{path} does not have the lines of all turns. Restore it from a backup")
+
+
+def _digest(turn_id: str) -> bytes:
+    return hashlib.blake2b(turn_id.encode(errors="surrogatepass"), digest_size=_DIGEST // 2).hexdigest().encode()
