@@ -101,7 +101,7 @@ class Inspector(Struct, frozen=True, forbid_unknown_fields=True):
     redact_patterns: Annotated[
         list[str],
         Meta(
-            description="Regular expressions (Python's); what they match is hidden. Repetitions are bounded, or "
-            "possessive: `[a-z]{1,64}@`, `[0-9]++`."
+            description="Regular expressions in RE2's syntax, without lookbehind and backreferences; what they match "
+            "is hidden."
         ),
     ] = []
