@@ -46,7 +46,7 @@ class Reporter:
             type=profile.type,
             generation=profile.generation.value,
             provider=profile.provider,
-            told_by=profile.provider_source,
+            source=profile.provider_source,
         )
 
     def planned(self, plan: Plan) -> None:

@@ -12,6 +12,7 @@ from gateway.config.schema import Settings
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
 from gateway.memory.store import NEWEST, Store, StoreUnavailable, UnreadableSession
 from gateway.memory.stores.registry import build_store
+from gateway.shared import Shared, SharedResources
 
 
 class BusySessions:
@@ -149,41 +150,12 @@ class LazyStore:
         return await (await self._open()).pin(key, pinned)
 
 
-class SharedStore:
-    """A store of all sets of settings that name it. users: how many there are."""
-
-    def __init__(self, store: LazyStore, forget: Callable[[], object]) -> None:
-        self.store = store
-        self.users = 0
-        self._forget = forget
-
-    async def release(self) -> None:
-        """End one use; the last one closes the store."""
-        self.users -= 1
-        if not self.users:
-            self._forget()
-            await self.store.close()
-
-
-class SharedStores:
-    """Keeps stores from one set of settings to the next, if they name the same one. build: `build_configured`.
-
-    busy: the sessions that requests of this process use, under any settings.
-    """
-
-    def __init__(self, build: Callable[[Settings], Store] | None = None) -> None:
-        self.busy = BusySessions()
-        self._build = build or build_configured
-        self._open: dict[tuple[object, ...], SharedStore] = {}
-
-    def use(self, settings: Settings) -> SharedStore:
-        """Return the store that `settings` name. Release it in the end."""
-        name = _store_settings(settings)
-        if name not in self._open:
-            self._open[name] = SharedStore(LazyStore(lambda: self._build(settings)), lambda: self._open.pop(name))
-        shared = self._open[name]
-        shared.users += 1
-        return shared
+def share_store(
+    stores: SharedResources[LazyStore], settings: Settings, build: Callable[[Settings], Store] | None = None
+) -> Shared[LazyStore]:
+    """Return the store that `settings` name, shared with other settings that do. build: `build_configured`."""
+    make = build or build_configured
+    return stores.use(_store_settings(settings), lambda: LazyStore(lambda: make(settings)))
 
 
 def build_configured(settings: Settings) -> Store:

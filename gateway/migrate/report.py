@@ -1,7 +1,7 @@
 """The report on the agents of a cluster, as JSON data.
 
 It is one object: ``cluster`` {name, url, version, unified_api, notes[]}, ``agents`` [], ``summary``. An agent
-that can be read: {id, name, type, readable: true, generation, provider {name, told_by}, models [{id, connector {id,
+that can be read: {id, name, type, readable: true, generation, provider {name, source}, models [{id, connector {id,
 kind, shared_by}, template}], memory, abilities {KIND: {arrives, strategy, notices[]} or {arrives, code, reason}},
 remedies [{kind, action, gains[]}], aliases[], alias_of}. Any other: {id, name, type, readable: false, code, reason,
 help, aliases[], alias_of}. The summary: {agents, readable, unreadable, abilities {KIND: count that arrives}, codes
@@ -72,7 +72,7 @@ def _agent(one: Assessment) -> dict[str, Any]:
         **named,
         "readable": True,
         "generation": profile.generation.value,
-        "provider": {"name": profile.provider, "told_by": profile.provider_source},
+        "provider": {"name": profile.provider, "source": profile.provider_source},
         "models": [
             {
                 "id": use.id,

@@ -30,7 +30,7 @@ _OWN_FIELDS = frozenset(
     | {"events", "failures", "generation", "http", "input", "intent", "kind", "made", "media", "messages", "method"}
     | {"node", "notices", "opaque_id", "outcome", "path", "pid", "problems", "provider", "reason", "request_id"}
     | {"s", "seconds", "session", "sessions", "setting", "status", "step", "still_valid", "strategy", "tag", "tls"}
-    | {"told_by", "trace_id", "type", "used_slots", "worker", "workers"}
+    | {"source", "trace_id", "type", "used_slots", "worker", "workers"}
 )
 
 

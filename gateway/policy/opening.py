@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from gateway.config.schema import Settings
 from gateway.memory.opening import first_address
 from gateway.observe.logs import Logger
@@ -11,41 +9,17 @@ from gateway.observe.metrics import Metrics
 from gateway.policy.budget_stores.store import build_store
 from gateway.policy.ledger import Ledger
 from gateway.policy.policies import build_policies, check_policies
+from gateway.shared import Shared, SharedResources
 
 
-class SharedLedger:
-    """A ledger of all sets of settings that name its store. users: how many there are."""
-
-    def __init__(self, ledger: Ledger, forget: Callable[[], object]) -> None:
-        self.ledger = ledger
-        self.users = 0
-        self._forget = forget
-
-    async def release(self) -> None:
-        """End one use; the last one closes the store."""
-        self.users -= 1
-        if not self.users:
-            self._forget()
-            await self.ledger.close()
-
-
-class SharedLedgers:
-    """Keeps ledgers from one set of settings to the next, if they name the same store."""
-
-    def __init__(self) -> None:
-        self._open: dict[tuple[object, ...], SharedLedger] = {}
-
-    def use(self, settings: Settings) -> SharedLedger | None:
-        """Return the ledger of the settings; None without budgets. Release it in the end."""
-        if not settings.policy.budgets:
-            return None
-        place = _place(settings)
-        if place not in self._open:
-            store = build_store(settings.policy.budget_store, settings.memory, first_address(settings))
-            self._open[place] = SharedLedger(Ledger(store), lambda: self._open.pop(place))
-        shared = self._open[place]
-        shared.users += 1
-        return shared
+def share_ledger(ledgers: SharedResources[Ledger], settings: Settings) -> Shared[Ledger] | None:
+    """Return the ledger of the settings, shared with others that name its store; None without budgets."""
+    policy, memory = settings.policy, settings.memory
+    if not policy.budgets:
+        return None
+    return ledgers.use(
+        _place(settings), lambda: Ledger(build_store(policy.budget_store, memory, first_address(settings)))
+    )
 
 
 def _place(settings: Settings) -> tuple[object, ...]:
@@ -66,10 +40,10 @@ class OpenPolicies:
         ConfigError: as `check_policies`.
     """
 
-    def __init__(self, settings: Settings, ledgers: SharedLedgers, log: Logger, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, ledgers: SharedResources[Ledger], log: Logger, metrics: Metrics) -> None:
         check_policies(settings)
-        self._shared = ledgers.use(settings)
-        ledger = self._shared.ledger if self._shared is not None else None
+        self._shared = share_ledger(ledgers, settings)
+        ledger = self._shared.resource if self._shared is not None else None
         self.policies = build_policies(settings, ledger, log, metrics)
 
     async def ended(self) -> None:

@@ -16,12 +16,13 @@ from gateway.config.types import Secret
 from gateway.errors import MemoryUnavailable, SessionBusy, SessionNotFound
 from gateway.execute.session_run import SessionRun
 from gateway.memory.model import Metadata, Owner, Session, SessionKey, Turn
-from gateway.memory.opening import BusySessions, LazyStore, SharedStore, SharedStores
+from gateway.memory.opening import BusySessions, LazyStore, share_store
 from gateway.memory.sessions import Sessions
 from gateway.memory.store import NEWEST, StoreUnavailable, TooLargeForStore, UnreadableSession
 from gateway.memory.stores.sqlite import SqliteStore
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
+from gateway.shared import Shared, SharedResources
 from tests.conftest import settings_for
 from tests.memory.conversations import assistant, texts, turn, user
 from tests.memory.in_memory_store import InMemoryStore
@@ -496,14 +497,14 @@ async def test_a_reload_keeps_the_store_unless_it_is_another_one() -> None:
         made.append(InMemoryStore())
         return made[-1]
 
-    stores = SharedStores(build)
-    one = stores.use(settings_for("http://a", {"memory": {"wait_seconds": 1}}))
-    same = stores.use(settings_for("http://a", {"memory": {"wait_seconds": 2}}))
-    other = stores.use(settings_for("http://a", {"memory": {"sqlite": {"path": "/other"}}}))
-    await asyncio.gather(*(shared.store.start() for shared in (one, same, other)))
+    stores: SharedResources[LazyStore] = SharedResources()
+    one = share_store(stores, settings_for("http://a", {"memory": {"wait_seconds": 1}}), build)
+    same = share_store(stores, settings_for("http://a", {"memory": {"wait_seconds": 2}}), build)
+    other = share_store(stores, settings_for("http://a", {"memory": {"sqlite": {"path": "/other"}}}), build)
+    await asyncio.gather(*(shared.resource.start() for shared in (one, same, other)))
     assert same is one
     assert len(made) == 2
-    assert stores.use(settings_for("http://a")) is one
+    assert share_store(stores, settings_for("http://a"), build) is one
     for _ in range(2):
         await one.release()
     assert made[0].open
@@ -535,13 +536,13 @@ async def test_settings_that_are_refused_do_not_use_the_store(tmp_path: Path, wr
 
 
 def test_a_store_is_the_same_if_its_secrets_are() -> None:
-    stores = SharedStores()
+    stores: SharedResources[LazyStore] = SharedResources()
 
-    def use(password: str) -> SharedStore:
+    def use(password: str) -> Shared[LazyStore]:
         settings = settings_for("http://a")
         account = OpenSearchStore(username="gateway", password=Secret(password))
         memory = Memory(store="opensearch", opensearch=account)
-        return stores.use(msgspec.structs.replace(settings, memory=memory))
+        return share_store(stores, msgspec.structs.replace(settings, memory=memory))
 
     assert use("one") is use("one")
     assert use("one") is not use("other")

@@ -95,7 +95,7 @@ def test_settings_give_cluster_rules_and_aliases(deployment: Deployment, command
     status, out, _ = command("agents", "-c", str(path), "--", deployment.agents["flow-c"], deployment.agents["flow-d"])
     one, other = json.loads(out)["agents"]
     assert status == 0
-    assert one["provider"] == {"name": "bedrock/converse", "told_by": "rule"}
+    assert one["provider"] == {"name": "bedrock/converse", "source": "rule"}
     assert other["alias_of"] == deployment.agents["flow-a"]
 
 

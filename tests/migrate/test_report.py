@@ -63,7 +63,7 @@ def test_json_has_the_documented_shape(
         "type": "flow",
         "readable": True,
         "generation": "text",
-        "provider": {"name": "bedrock/converse", "told_by": "connector"},
+        "provider": {"name": "bedrock/converse", "source": "connector"},
         "models": [
             {
                 "id": model_id,
