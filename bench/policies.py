@@ -1,4 +1,4 @@
-"""``python -m bench.policies``: CPU time of a run with a budget or a guardrail, which does not take the fast path.
+"""``python -m bench.policies``: CPU time of a run with a budget or a guardrail.
 
 Measured as `bench.capture` measures recording: the gateway's process alone, in turns with one without policies.
 """
@@ -34,7 +34,7 @@ def measure(policies: Mapping[str, Mapping[str, Any]]) -> None:
             rounds = Rounds(Path(folder), _SECONDS, {"policy": policy})
             rounds.run(_ROUNDS)
         for load, ratios in rounds.ratios.items():
-            off, ratio = statistics.median(rounds.micros[load]), statistics.median(ratio.serving for ratio in ratios)
+            off, ratio = statistics.median(rounds.micros[load]), statistics.median(ratios)
             print(f"| {name} | {load} | {off:.0f} µs | {off * ratio:.0f} µs ({ratio:.2f}) |", flush=True)
 
 

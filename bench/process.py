@@ -70,18 +70,14 @@ class Process:
                 found += map(int, children.read_text().split())
         return found
 
-    def pin(self, cores: set[int], descendants: bool = True) -> None:
-        """Let all of its threads run on `cores` only. descendants: those of its descendants, too."""
-        for task in self._tasks() if descendants else self._own_tasks():
+    def pin(self, cores: set[int]) -> None:
+        """Let all of its threads, and of its descendants, run on `cores` only."""
+        for task in self._tasks():
             os.sched_setaffinity(int(task.name), cores)
 
     def cpu(self) -> float:
         """Seconds of CPU time all of its threads have used, to the nanosecond as the scheduler counts them."""
         return sum(_cpu(task) for task in self._tasks())
-
-    def cpu_alone(self) -> float:
-        """As `cpu`, without its descendants."""
-        return sum(_cpu(task) for task in self._own_tasks())
 
     def sockets(self) -> dict[int, int]:
         """How many sockets each of its processes has open."""
@@ -93,9 +89,6 @@ class Process:
                     links.append(str(file.readlink()))
             found[pid] = sum(link.startswith("socket:") for link in links)
         return found
-
-    def _own_tasks(self) -> Iterator[Path]:
-        return PROC.glob(f"{self._popen.pid}/task/*")
 
     def _tasks(self) -> Iterator[Path]:
         for pid in self.pids():

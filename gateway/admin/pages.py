@@ -1,4 +1,4 @@
-"""The pages of one gateway's admin port: liveness, readiness, metrics; dropping cached profiles, holding documents."""
+"""The pages of one gateway's admin port: health, metrics, sessions; dropping profiles, holding documents."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from gateway.memory.store import Store
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.policy.ledger import Ledger
-from gateway.policy.opening import OpenPolicies
+from gateway.policy.policies import OpenPolicies
 from gateway.ports import ExecuteHandler, ManageHandler, PolicyKeeper, ProfileCache, SessionHandler, SessionKeeper
 from gateway.proxy.capture import Capture
 from gateway.proxy.data_port import DataPort

@@ -22,7 +22,7 @@ from gateway.config.load import ConfigError
 from gateway.execute.build import check_rules
 from gateway.migrate.assess import Assessment, assess
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
-from gateway.migrate.next_command import next_command
+from gateway.migrate.display import next_command
 from gateway.migrate.proof import KINDS
 from gateway.migrate.report import ClusterInfo, as_json, missing, show
 from gateway.migrate.scan import Progress, scan

@@ -27,8 +27,7 @@ from gateway.migrate.connection import (
     connect,
 )
 from gateway.migrate.credential import CredentialError, ask_credential, read_credential
-from gateway.migrate.display import call_json, request_line
-from gateway.migrate.next_command import next_command
+from gateway.migrate.display import call_json, next_command, request_line
 from gateway.migrate.probe import QUESTION
 from gateway.migrate.promote import (
     V2,

@@ -1,4 +1,4 @@
-"""The source of the settings, so that they can be read again: on reload, and by worker processes."""
+"""The source of the settings, so that they can be read again, and which of them can't change while the gateway runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of single settings."""
+"""The types of single settings, and the settings that all stores on OpenSearch have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declares the tools of earlier calls beside the messages, for APIs that take no tool blocks without."""
+"""Earlier tool calls: their tools declared beside the messages, or calls and results as text."""
 
 from __future__ import annotations
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import msgspec
+from msgspec import structs
 
 from gateway.agents.errors import AgentNotFound, FailedLookup
 from gateway.agents.memory import MemoryReader
 from gateway.agents.resolver import ResolvedAgent, Resolver
-from gateway.config.schema import Settings
+from gateway.config.schema import Answers, Settings
 from gateway.delivery.native import GUARDS
 from gateway.errors import GatewayError, UndeliverableContent, UnresolvedAgent
+from gateway.execute import response_headers
 from gateway.execute.body import is_json
 from gateway.execute.deliveries import QUESTION, describe_delivery, end_step, note_delivery, timed_step, with_plan
 from gateway.execute.media import Inliner
@@ -21,8 +23,7 @@ from gateway.execute.output import Outputs
 from gateway.execute.remembered import is_short, read_remembered
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import delivery_headers
-from gateway.execute.retry import retry_as_input, retry_native
-from gateway.execute.rewrite import Policy, Rewrite, is_native, rewrite_native
+from gateway.execute.rewrite import Policy, Rewrite, is_native, move_question_to_input, rewrite_native
 from gateway.execute.rewriter import Rewriter, new_turn_id
 from gateway.execute.session_agents import LegacyAgents, concerns_memory
 from gateway.execute.session_run import SessionRun, SessionRuns
@@ -34,7 +35,7 @@ from gateway.mlcommons.sent_body import STREAM
 from gateway.mlcommons.template import RuntimeValues
 from gateway.observe.record import Delivery
 from gateway.offload import run_here_if
-from gateway.ports import ExecuteCall, Forward
+from gateway.ports import ExecuteCall, Forward, Retry
 from gateway.unified.budget import Budget, is_small
 from gateway.unified.model import AgentInput
 from gateway.unified.request import ExecuteRequest, RequestKind, parameters_as_strings, read_execute
@@ -286,3 +287,45 @@ class StreamRendering(Rendering):
     """Renders requests to the stream endpoint."""
 
     added: ClassVar[Mapping[str, str]] = {STREAM: "true"}
+
+
+_API_OFF = b"unified agent API is not enabled"
+_GUARD_MISSING = b"placeholder not filled in payload: gw_"
+_V2_ONLY = b"V2 agents require executor-provided memory"
+
+
+def retry_native(with_guards: Callable[[], Forward], as_question: Callable[[], Forward] | None) -> Retry:
+    """Return the retry for an `input` that was sent as it came.
+
+    with_guards: makes the request with the guard parameters, which the agent's memory turned out to need.
+    as_question: rewrites the request for a cluster that turned out not to take `input`; None where that can't be.
+    """
+
+    def retry_with(status: int, answer: bytes) -> Forward | None:
+        if status == 400 and _GUARD_MISSING in answer:
+            return with_guards()
+        if status == 400 and _API_OFF in answer and as_question is not None:
+            return as_question()
+        return None
+
+    return retry_with
+
+
+def retry_as_input(request: ExecuteRequest, answers: Answers, delivery: Delivery) -> Retry | None:
+    """Return the retry for a legacy request: its question as `input`, for an agent that takes nothing else.
+
+    delivery: what is known of the request.
+    """
+    if not request.has_question:
+        return None
+
+    def retry_with(status: int, answer: bytes) -> Forward | None:
+        if status != 500 or _V2_ONLY not in answer:
+            return None
+        headers: dict[str, str] = {}
+        if answers.delivery_header:
+            headers[response_headers.DELIVERY] = response_headers.delivery_value("native", "", "question")
+        native = structs.replace(delivery, strategy="native")
+        return Forward(move_question_to_input(request), headers, delivery=native)
+
+    return retry_with

@@ -18,11 +18,11 @@ from gateway.memory.conversion import (
     Place,
     as_input,
     convert,
+    count_known,
     place_map,
     relocate,
 )
 from gateway.memory.model import Message, Metadata, StoredMessage
-from gateway.memory.prefix import count_known
 from gateway.memory.repair import Placed, repair
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile

@@ -9,11 +9,10 @@ import msgspec
 from gateway.agents.rules import rule_for
 from gateway.config.schema import Rule, Settings
 from gateway.errors import InvalidInput, Problem, SignatureConflict
-from gateway.execute.answer_output import with_memory_id
 from gateway.execute.answer_stream import StreamReader
 from gateway.execute.answers import read_answer
 from gateway.execute.deliveries import QUESTION, with_notices
-from gateway.execute.output import Outputs
+from gateway.execute.output import Outputs, with_memory_id
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import BOTH_SENT, DELIVERY, NOTICE, delivery_value
 from gateway.execute.rewriter import new_turn_id

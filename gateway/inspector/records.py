@@ -1,4 +1,4 @@
-"""Makes the record of an exchange, redacted, from what the data port left of it. It runs where the recorder does."""
+"""Makes the record of an exchange, without its secrets, from what the data port left of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sinks of records that are not the inspector's: the access log and traces. Their modules are imported if used."""
+"""All sinks of records that the settings switch on. Modules of the access log and of traces are imported if used."""
 
 from __future__ import annotations
 

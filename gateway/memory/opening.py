@@ -1,4 +1,4 @@
-"""The store of sessions: opened when it is used first, and kept when the settings are reloaded."""
+"""The store of sessions: opened when it is used first, kept when the settings are reloaded; one request a session."""
 
 from __future__ import annotations
 

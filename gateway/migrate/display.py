@@ -1,4 +1,4 @@
-"""Upgrades before they are made: a table for a terminal, with the calls, the diff and the proof, or JSON data.
+"""Upgrades before they are made: a table for a terminal, or JSON data; and the commands to run next.
 
 The JSON of an offer: {key, offered: true, provider, parameter, models[], agents {named[], others[]}, calls
 [{method, path, body?}], diff, proof {calls, differing}, effects [{id, name, gained[], improved[], before {KIND:
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import difflib
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -18,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.migrate.assess import Abilities
+from gateway.migrate.connection import ClusterOptions, without_credentials
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Offer, Refused
 
@@ -162,3 +165,26 @@ def call_json(call: Call) -> dict[str, Any]:
     """Return one call as JSON data."""
     body = {} if call.body is None else {"body": call.body}
     return {"method": call.method, "path": call.path, **body}
+
+
+def next_command(
+    cluster: ClusterOptions, name: str, *arguments: str, options: Sequence[str] = (), gateways: Sequence[str] = ()
+) -> str:
+    """Return the command `name` with the options by which this run reached its cluster, quoted for a shell.
+
+    options: others than those. gateways: the admin ports that `--gateway` names. User names and passwords in
+    addresses are left out.
+    """
+    named = [word for url in gateways for word in ("--gateway", without_credentials(url))]
+    end = ["--"] if any(argument.startswith("-") for argument in arguments) else []
+    return shlex.join(["mlc-gateway", name, *options, *_cluster_options(cluster), *named, *end, *arguments])
+
+
+def _cluster_options(cluster: ClusterOptions) -> Iterator[str]:
+    for field in fields(ClusterOptions):
+        value = getattr(cluster, field.name)
+        if not value:
+            continue
+        yield f"--{field.name.replace('_', '-')}"
+        if value is not True:
+            yield without_credentials(value) if field.name == "url" else str(value)

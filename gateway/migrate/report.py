@@ -1,4 +1,4 @@
-"""The report on the agents of a cluster, as JSON data.
+"""The report on the agents of a cluster, as JSON data and as a table.
 
 It is one object: ``cluster`` {name, url, version, unified_api, notes[]}, ``agents`` [], ``summary``. An agent
 that can be read: {id, name, type, readable: true, generation, provider {name, source}, models [{id, connector {id,

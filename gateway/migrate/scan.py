@@ -27,8 +27,8 @@ from gateway.agents.reader import (
 )
 from gateway.agents.rules import Rule
 from gateway.errors import UnresolvedAgent
+from gateway.migrate.assess import TYPES, Scan, Scanned, Unreadable
 from gateway.migrate.connection import Cluster, ClusterRefused
-from gateway.migrate.findings import TYPES, Scan, Scanned, Unreadable
 from gateway.migrate.search import search_all
 from gateway.mlcommons.generations import AgentType
 

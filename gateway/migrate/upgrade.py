@@ -25,8 +25,7 @@ from gateway.agents.recognition import provider_of
 from gateway.agents.rules import Rule
 from gateway.delivery.template_change import Code, NotOffered, TemplateChange, find_change
 from gateway.errors import UnresolvedAgent
-from gateway.migrate.assess import Abilities, abilities
-from gateway.migrate.findings import TYPES
+from gateway.migrate.assess import TYPES, Abilities, abilities
 from gateway.migrate.proof import agent_proof, raw_proof
 from gateway.migrate.steps import Call, Step, all_calls, change_inside_model, change_standalone, is_deployed, swap
 from gateway.mlcommons.generations import ABILITIES

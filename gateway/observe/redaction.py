@@ -11,13 +11,14 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote_plus
 
 from gateway.observe.json_path import Path, Place, path_matches, unescape
-from gateway.observe.pairs import Pair, find_pairs
 from gateway.observe.patterns import Pattern
 from gateway.observe.secrets import (
+    KEY_WORDS,
     Secrets,
     is_secret_header,
     is_secret_name,
@@ -25,7 +26,158 @@ from gateway.observe.secrets import (
     marker,
     may_hold_secret,
 )
-from gateway.observe.text_secrets import hide_assigned
+
+_NAMES = frozenset({"name", "key", "header"})
+_VALUES = frozenset({"value", "values"})
+_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-auth-token"}
+    | {"x-goog-api-key", "x-amz-security-token"}
+)
+"""Headers whose value is looked for after them in a list, beside those that begin with X-."""
+_QUICK = (*(f'{word}"' for word in (*_VALUES, *_HEADERS)), '"x-')
+_LONGEST = 128
+"""Longest name, in characters of JSON."""
+_WORD = re.compile(r"[A-Za-z-]+")
+"""A word after a header's name in a list. It is taken for another name, not for a value."""
+
+
+class Pair(NamedTuple):
+    """A secret's name, and where its value begins and ends, with white space."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Container:
+    """An object or array that is open. begun: where its present value begins. secret: the name that was read."""
+
+    is_array: bool
+    begun: int
+    member: str = ""
+    secret: str = ""
+    value: tuple[int, int] | None = None
+
+    def pairs(self) -> list[Pair]:
+        """Return the pair of an object that has a name and a value."""
+        return [Pair(self.secret, *self.value)] if self.secret and self.value is not None else []
+
+
+def find_pairs(text: str, tokens: Iterable[re.Match[str]]) -> list[Pair]:
+    """Return the secrets beside their names in a text of these tokens, which may be cut."""
+    lowered = text.lower()
+    if "\\u" not in lowered and not any(word in lowered for word in _QUICK):
+        return []
+    return list(_Reader().read(tokens, len(text)))
+
+
+class _Reader:
+    """Reads the tokens of a text. The first container stands for the text itself, which may be a part of a document."""
+
+    def __init__(self) -> None:
+        self._open = [_Container(False, 0)]
+        self._string = ""
+
+    def read(self, tokens: Iterable[re.Match[str]], length: int) -> Iterator[Pair]:
+        """Yield the pairs. length: of the text."""
+        for match in tokens:
+            sign = match[0][0]
+            if sign in "{[":
+                self._open.append(_Container(sign == "[", match.end()))
+            elif sign == ":":
+                self._open[-1].member, self._open[-1].begun = _name(self._string).lower(), match.end()
+            elif sign in ",}]":
+                yield from self._end_value(match.start(), match.end())
+                if sign != "," and len(self._open) > 1:
+                    yield from self._open.pop().pairs()
+            self._string = match[0] if sign == '"' else ""
+        yield from self._end_value(length, length)
+        for container in self._open[1:]:
+            yield from container.pairs()
+
+    def _end_value(self, start: int, end: int) -> Iterator[Pair]:
+        container, name = self._open[-1], _name(self._string)
+        if container.is_array:
+            if container.secret and self._string and not _WORD.fullmatch(name):
+                yield Pair(container.secret, container.begun, start)
+            container.secret = name if _is_header(name) else ""
+        elif container.member in _VALUES:
+            container.value = container.begun, start
+        elif container.member in _NAMES and is_secret_name(name):
+            container.secret = name
+        container.member, container.begun = "", end
+
+
+def _is_header(name: str) -> bool:
+    return name.lower() in _HEADERS or (name.lower().startswith("x-") and is_secret_name(name))
+
+
+def _name(token: str) -> str:
+    """Return the text of a string's token; "" if it is longer than a name."""
+    if len(token) > _LONGEST:
+        return ""
+    content = token[1:].removesuffix('"')
+    return unescape(content) or content
+
+
+_NAME = (
+    r"((?:authorization|cookie|passw(?:or)?d|secret|token|api[_-]?key|credential|access[_-]?key|private[_-]?key"
+    rf"|passphrase|jwt|(?<![a-z])pwd|conn(?:ection)?[_-]?str(?:ing)?|(?:{'|'.join(sorted(KEY_WORDS))})[_-]?key)"
+    r"[\w.-]{0,64}+)"
+)
+_ASSIGNED = (
+    re.compile(rf"(?i){_NAME}\s{{0,3}}[=:]\s{{0,3}}\"([^\"\\]{{1,4096}}+)"),
+    re.compile(rf"(?i){_NAME}'?\s{{0,3}}[=:]\s{{0,3}}'([^'\\\r\n]{{1,4096}}+)"),
+    re.compile(
+        r"(?i)((?:authorization|cookie)[\w.-]{0,64}+)\s{0,3}[=:]\s{0,3}([^\s\"'\\{}\[\],][^\r\n\"\\{}\[\],]{0,4096}+)"
+    ),
+    re.compile(  # a part of multipart/form-data (RFC 7578): lines of its head, an empty line, its value
+        rf"(?i)form-data;[^\r\n]{{0,128}}name=\"{_NAME}\"[^\r\n]{{0,128}}"
+        r"(?:\r?\n[^\r\n]{1,128}){0,8}\r?\n\r?\n([^\r\n]{1,4096}+)"
+    ),
+    re.compile(rf"(?i){_NAME}(?:\s{{0,3}}[=:]\s{{0,3}}|%3d)([^\s&,;\"'<>{{}}\[\]\\()]{{1,4096}}+)"),
+)
+_ALONE = (
+    re.compile(r"(?i)\b(?:bearer|basic)\s{1,3}(?=[A-Za-z._~+/-]{0,64}[0-9=])([A-Za-z0-9._~+/=-]{8,4096}+)"),
+    re.compile(  # a private key (RFC 7468), whole or cut
+        r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----([^-\"]*+(?:-(?!----END )[^-\"]*+)*)"
+    ),
+    re.compile(  # the hash of a password, as crypt(3) and OpenSearch's security plugin write it
+        r"(\$(?:2[abxy]?\$[0-9]{2}\$[./A-Za-z0-9]{22,53}+|(?:argon2|pbkdf2|scrypt)[\w-]{0,16}\$[^\s\"'\\<>&]{16,512}+))"
+    ),
+    re.compile(r"://([^\s/?#@\"'\\:]{0,256}+:[^\s/?#@\"'\\]{1,256}+)@"),
+)
+_PARAMETER = re.compile(r"(?i)(?<![\w.%-])([a-z][\w.-]{0,64}+)=([^\s&;,\"'<>{}\[\]\\()]{1,4096}+)")
+"""A parameter of a URL or a form. In other texts, names such as `code` say little, so no white space may be there."""
+_ELEMENT = re.compile(
+    r"<(?:[\w.-]{1,64}+:)?([a-zA-Z][\w.-]{0,64}+)(?:\s[^<>]{0,512}+)?>(?:<!\[CDATA\[)?([^<>]{1,4096}?)(?:\]\]>)?<\\?/"
+)
+_CURL_USER = re.compile(
+    r"(?<![\w-])(?:-[uU]|--(?:proxy-)?user)(?:\s{1,3}|=)?(?:\\?[\"'])?[^\s\"'\\:]{0,256}+:([^\s\"'\\]{1,1024}+)"
+)
+_SHOWN = re.compile(r"true|false|null|\[REDACTED.*", re.DOTALL)
+
+
+def hide_assigned(text: str, found: Secrets) -> str:
+    """Return `text` without such secrets. found: gets them."""
+
+    def hide(match: re.Match[str]) -> str:
+        *names, secret = match.groups()
+        if _SHOWN.fullmatch(secret) or not all(map(is_secret, names)):
+            return match[0]
+        found.add(secret)
+        at = match.start(len(names) + 1) - match.start()
+        return match[0][:at] + marker(secret) + match[0][at + len(secret) :]
+
+    is_secret = is_secret_name
+    for pattern in (*_ASSIGNED, *_ALONE, _ELEMENT):
+        text = pattern.sub(hide, text)
+    if "curl" in text.lower():
+        text = _CURL_USER.sub(hide, text)
+    is_secret = is_secret_parameter
+    return _PARAMETER.sub(hide, text)
+
 
 TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)|[{}\[\],:]|[^\s"{}\[\],:]+', re.DOTALL)
 _LITERALS = frozenset({"true", "false", "null"})

@@ -16,10 +16,9 @@ from gateway.config.policy import UsageBudget
 from gateway.errors import BudgetSpent, BudgetUnavailable, Problem
 from gateway.memory.owner import owner_of
 from gateway.observe.logs import Logger
+from gateway.observe.metrics import UsageMetrics
 from gateway.observe.record import Usage
-from gateway.observe.usage_metrics import UsageMetrics
-from gateway.policy.budget_stores.memory import MemoryBudgetStore
-from gateway.policy.budget_stores.store import Account, BudgetStoreError
+from gateway.policy.budget_stores.store import Account, BudgetStoreError, MemoryBudgetStore
 from gateway.policy.ledger import Ledger
 from gateway.policy.usage import format_amount
 

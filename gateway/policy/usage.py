@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from gateway.config.policy import Price
+from gateway.observe.metrics import UsageMetrics
 from gateway.observe.record import Usage
-from gateway.observe.usage_metrics import UsageMetrics
 
 _MILLION = 1_000_000
 

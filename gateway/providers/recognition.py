@@ -1,4 +1,4 @@
-"""Helpers for `Provider.claims`: a connector's URL path, URLs of other APIs, members of a template."""
+"""Helpers for `Provider.claims`, and what differs between models of one maker, whichever API calls them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bodies that make model, MCP connectors and agent from a registration. Pure: values in, JSON data out.
+"""The bodies that make model, MCP connectors and agent from a registration, with its defaults. Pure.
 
 ML Commons 3.8 makes the same from a `model` block: a remote model with an inner connector, and an agent. Here the
 connector has the upgraded template, and every document can be found by the registration's tag.

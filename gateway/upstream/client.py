@@ -24,7 +24,7 @@ from gateway.http1.response_heads import ResponseReader
 from gateway.http1.rules import HeadLimits
 from gateway.observe.connect_errors import describe_connect_error
 from gateway.observe.logs import Logger
-from gateway.observe.nodes import NodeState
+from gateway.observe.metrics import NodeState
 from gateway.offload import run_here_if
 from gateway.ports import HeaderPairs, UpstreamResponse
 from gateway.unified.budget import SMALL_TEXT

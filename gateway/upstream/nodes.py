@@ -27,7 +27,7 @@ from gateway.config.schema import Ejection, Health
 from gateway.config.schema import Upstream as UpstreamSettings
 from gateway.errors import UpstreamUnavailable
 from gateway.observe.logs import Logger
-from gateway.observe.nodes import NodeState
+from gateway.observe.metrics import NodeState
 
 Kind = Literal["", "connect", "reset", "invalid", "timeout"]
 """How a request failed: no connection, reset, invalid response, no response in time; "" if it did not fail."""

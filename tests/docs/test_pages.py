@@ -12,8 +12,7 @@ import pytest
 
 import gateway
 from gateway.errors import GatewayError
-from gateway.observe.metrics import Metrics, Sizes
-from gateway.observe.nodes import Nodes
+from gateway.observe.metrics import Metrics, Nodes, Sizes
 from tests.docs.cli_page import render
 from tests.docs.pages import GATEWAY, ROOT, page
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.execute.answer_output import unified_answer, with_memory_id
 from gateway.execute.answer_stream import StreamReader
 from gateway.execute.answers import read_answer
+from gateway.execute.output import unified_answer, with_memory_id
 from gateway.execute.run_answer import RunAnswer
 from gateway.memory.model import Message, Metadata, Usage
 from gateway.mlcommons.profile import AgentProfile

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.memory.conversion import count_known
 from gateway.memory.model import Message, Metadata, StoredMessage
-from gateway.memory.prefix import count_known
 from tests.memory.conversations import assistant, image, text, tool_result, tool_use, user
 
 SENT = Metadata(input_type="messages", created=5.0)

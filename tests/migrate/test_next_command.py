@@ -11,7 +11,7 @@ import pytest
 
 from gateway.cli import commands
 from gateway.migrate.connection import ClusterOptions
-from gateway.migrate.next_command import next_command
+from gateway.migrate.display import next_command
 from tests.migrate.conftest import Command, Deployment
 from tests.migrate.upgrading import flow, internal, state, without_parameter
 

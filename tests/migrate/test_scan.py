@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gateway.agents.rules import Rule
+from gateway.migrate.assess import Scan, Scanned, Unreadable
 from gateway.migrate.connection import ClusterRefused
-from gateway.migrate.findings import Scan, Scanned, Unreadable
 from gateway.migrate.scan import scan
 from gateway.simulator.fixtures import CLASSIC, connector_body
 from tests.migrate.conftest import Deployment, StartDeployment

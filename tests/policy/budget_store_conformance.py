@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from gateway.policy.budget_stores.memory import MemoryBudgetStore
-from gateway.policy.budget_stores.store import Account, BudgetStore
+from gateway.policy.budget_stores.store import Account, BudgetStore, MemoryBudgetStore
 
 T = 4_000_000_000
 """The start of a window in the future, as stores drop past ones."""

@@ -12,10 +12,17 @@ from pathlib import Path
 import pytest
 
 from gateway.config.memory import Memory, OpenSearchStore, SqliteStore
-from gateway.policy.budget_stores.memory import _CLEAN_AT, MemoryBudgetStore
 from gateway.policy.budget_stores.opensearch import OpenSearchBudgetStore
 from gateway.policy.budget_stores.sqlite import FILE, SqliteBudgetStore
-from gateway.policy.budget_stores.store import STORES, Account, BudgetStore, BudgetStoreError, build_store
+from gateway.policy.budget_stores.store import (
+    _CLEAN_AT,
+    STORES,
+    Account,
+    BudgetStore,
+    BudgetStoreError,
+    MemoryBudgetStore,
+    build_store,
+)
 from gateway.policy.ledger import Ledger
 from tests.memory.opensearch_server import OpenSearchServer
 from tests.policy.budget_store_conformance import NEXT, ONE, OTHER, BudgetStoreConformance, Make, T

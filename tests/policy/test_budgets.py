@@ -13,9 +13,9 @@ from gateway.config.policy import UsageBudget
 from gateway.config.problems import ConfigError
 from gateway.errors import BudgetSpent
 from gateway.observe.logs import configure
+from gateway.observe.metrics import UsageMetrics
 from gateway.observe.record import Usage
-from gateway.observe.usage_metrics import UsageMetrics
-from gateway.policy.budget_stores.memory import MemoryBudgetStore
+from gateway.policy.budget_stores.store import MemoryBudgetStore
 from gateway.policy.budgets import Budgets, account_of, amount_of
 from gateway.policy.ledger import Ledger
 from tests.conftest import settings_for

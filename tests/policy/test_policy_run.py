@@ -15,16 +15,15 @@ from gateway.agents.resolver import ResolvedAgent
 from gateway.config.policy import Guardrail, UsageBudget
 from gateway.config.schema import Settings
 from gateway.errors import GuardrailRefused, GuardrailUnavailable
-from gateway.execute import policy_run
+from gateway.execute import policy_handler
+from gateway.execute.answers import read_usage
 from gateway.execute.guarded import GuardedCall
-from gateway.execute.policy_handler import PolicyHandler
-from gateway.execute.policy_run import PolicyRun
-from gateway.execute.run_usage import read_usage
+from gateway.execute.policy_handler import PolicyHandler, PolicyRun
 from gateway.notices import Notice
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Delivery
-from gateway.policy.budget_stores.memory import MemoryBudgetStore
+from gateway.policy.budget_stores.store import MemoryBudgetStore
 from gateway.policy.budgets import Budgets
 from gateway.policy.guardrails import Guardrails
 from gateway.policy.hooks import Function, Hook
@@ -146,7 +145,7 @@ async def test_a_large_answer_is_read_on_another_thread(monkeypatch: pytest.Monk
         threads.append(threading.current_thread().name)
         return read_usage(*args)
 
-    monkeypatch.setattr(policy_run, "read_usage", read)
+    monkeypatch.setattr(policy_handler, "read_usage", read)
     env = Env()
     forward = (await env.run(streaming=True)).attach(Forward())
     assert forward.answered is not None

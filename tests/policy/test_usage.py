@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from gateway.config.policy import Price
-from gateway.execute.answers import read_answer
-from gateway.execute.run_usage import read_usage, recorded_usage
+from gateway.execute.answers import read_answer, read_usage, recorded_usage
 from gateway.memory.model import Usage as Tokens
+from gateway.observe.metrics import MOST_MODELS, UsageMetrics
 from gateway.observe.record import Delivery, Usage
-from gateway.observe.usage_metrics import MOST_MODELS, UsageMetrics
 from gateway.policy.usage import Cost, Llm, Prices, header_value
 from tests.agents.recorded import profile_of
 from tests.execute.stub_cluster import FLOW, V1, V2

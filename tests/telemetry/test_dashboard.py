@@ -15,8 +15,7 @@ import yaml
 
 from gateway.app.supervisor import SupervisorPages
 from gateway.config.schema import Secret
-from gateway.observe.metrics import Metrics, Sizes
-from gateway.observe.nodes import Nodes
+from gateway.observe.metrics import Metrics, Nodes, Sizes
 from tests.docs.pages import ROOT
 
 DASHBOARD = ROOT / "config/grafana/dashboard.json"

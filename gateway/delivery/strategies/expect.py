@@ -1,4 +1,4 @@
-"""What the LLM must receive: a body rendered for a plain question, with the target's turns in place of the question."""
+"""What the strategies share: the body that the LLM must receive, earlier turns in a variable, neutral texts."""
 
 from __future__ import annotations
 

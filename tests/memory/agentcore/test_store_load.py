@@ -240,7 +240,7 @@ async def test_a_session_that_is_updated_while_a_long_list_is_read_is_found(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     monkeypatch.setattr("gateway.memory.reading.PAGE", 2)
-    monkeypatch.setattr("gateway.memory.stores.agentcore.lists._KEPT", kept)
+    monkeypatch.setattr("gateway.memory.stores.agentcore.store._KEPT", kept)
     async with Opened(emulator) as opened:
         keys = [key(f"{number}") for number in range(5)]
         for one in keys:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -18,7 +19,6 @@ from gateway.memory.model import Block, Message, Metadata, Role
 from gateway.memory.store import TooLargeForStore, Unstorable
 from gateway.memory.stores.agentcore import content as content
 from gateway.memory.stores.agentcore import envelope as metadata_form
-from gateway.memory.stores.agentcore import plugin as plugin
 from gateway.memory.stores.agentcore.envelope import BlobType, MalformedBlob, UnknownMessageType, unwrap, wrap
 
 MappingForm = Literal["metadata", "envelope"]
@@ -97,7 +97,7 @@ def from_event(payload: list[Payload], metadata: Mapping[str, str] | None = None
     values = dict(metadata or {})
     try:
         if not any(name == metadata_form.SEQ or name.startswith(metadata_form.PREFIX) for name in values):
-            found = plugin.messages(payload, values)
+            found = messages(payload, values)
             if found is not None:
                 return found
         return [_message(payload, values)] if payload or ROLE in values else []
@@ -265,3 +265,85 @@ def _inferred_role(payload: list[Payload]) -> Role | None:
             elif kind is BlobType.TOOL_RESULTS:
                 roles.add("user")
     return roles.pop() if len(roles) == 1 else None
+
+
+_STATE = {"session", "agent"}
+"""Lower-case values of the event metadata `stateType` of events that hold the plug-in's own state."""
+
+
+def messages(payload: list[dict[str, Any]], metadata: dict[str, str]) -> list[Message] | None:
+    """Return the messages of an event of the plug-in; None for an event of another writer.
+
+    Raises:
+        MalformedBlob: the event is the plug-in's, but not in a form that is known.
+    """
+    if metadata.get("stateType", "").lower() in _STATE:
+        return []
+    records = [_record(item) for item in payload]
+    if not records or any(record is None for record in records):
+        return None
+    found = (_plugin_message(record, f"payload[{number}]") for number, record in enumerate(records) if record)
+    return [message for message in found if message.content]
+
+
+def _record(item: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the plug-in's record of a payload, {} for its state, None if it is not the plug-in's."""
+    if isinstance(item.get("blob"), str):
+        return _record_of_blob(_parse(item["blob"]))
+    match item:
+        case {"conversational": {"content": {"text": str(text)}}}:
+            return _session_message(text)
+    return None
+
+
+def _record_of_blob(value: Any) -> dict[str, Any] | None:
+    match value:
+        case {"_type": "agent_state"} | {"session_id": _, "session_type": _} | {"agent_id": _, "state": _}:
+            return {}
+        case {"_type": "message", "data": [str(text), str()]} | [str(text), str()]:
+            return _session_message(text)
+    return None
+
+
+def _session_message(text: str) -> dict[str, Any] | None:
+    value = _parse(text) if text.lstrip().startswith("{") else None
+    match value:
+        case {"message": {"role": _, "content": _}, "message_id": _}:
+            return value
+    return None
+
+
+def _plugin_message(record: dict[str, Any], place: str) -> Message:
+    kept = record.get("redact_message") or record["message"]
+    if not isinstance(kept, dict):
+        raise MalformedBlob("expected a message", place)
+    role, blocks = kept.get("role"), kept.get("content")
+    if role not in ("user", "assistant") or not isinstance(blocks, list):
+        raise MalformedBlob("expected a message of the user or the assistant", place)
+    if not all(isinstance(block, dict) for block in blocks):
+        raise MalformedBlob("expected content blocks", place)
+    created = record.get("created_at")
+    try:
+        seconds = datetime.fromisoformat(created).timestamp() if isinstance(created, str) else 0.0
+    except ValueError:
+        raise MalformedBlob("`created_at` is not a time", place) from None
+    return Message(role, tuple(_plain(block) for block in blocks), Metadata(created=seconds))
+
+
+def _plain(value: Any) -> Any:
+    """Return `value` with its bytes as base64 text."""
+    match value:
+        case {"__bytes_encoded__": True, "data": str(data)}:
+            return data
+        case dict():
+            return {key: _plain(inner) for key, inner in value.items()}
+        case list():
+            return [_plain(inner) for inner in value]
+    return value
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
