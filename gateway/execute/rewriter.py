@@ -57,7 +57,7 @@ class Rewriter:
                 rewrite = plan(agent_input, new_turn_id())
             else:
                 templates = agent.derive(TemplateCache)
-                rewrite = templates.rewrite(request, agent_input, streaming, new_turn_id(), plan)
+                rewrite = templates.rewrite(request, agent_input, streaming, new_turn_id, plan)
         return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
 
     def rewrite_native(

@@ -167,6 +167,7 @@ class Template:
     def __init__(self, plan: Plan, pieces: list[_Piece]) -> None:
         self.plan = plan
         self._pieces = pieces
+        self._has_turn = any(isinstance(piece, _Turn) for piece in pieces)
 
     @classmethod
     def of(cls, rewrite: Rewrite, shaped: Shaped) -> Template | None:
@@ -180,11 +181,12 @@ class Template:
             return None
         return cls(rewrite.plan, pieces)
 
-    def fill(self, shaped: Shaped, turn_id: str) -> Rewrite:
+    def fill(self, shaped: Shaped, new_turn_id: Callable[[], str]) -> Rewrite:
         """Return the request for an input of the shape. Media are not copied.
 
         Its plan has the specimens in its parameters and messages, and the client's own question.
         """
+        turn_id = new_turn_id() if self._has_turn else ""
         once = list(map(_encoded, shaped.texts))
         body: list[Payload] = []
         for piece in self._pieces:
@@ -231,7 +233,7 @@ class TemplateCache:
         request: ExecuteRequest,
         agent_input: AgentInput,
         streaming: bool,
-        turn_id: str,
+        new_turn_id: Callable[[], str],
         plan: Callable[[AgentInput, str], Rewrite],
     ) -> Rewrite:
         """Return the request for an input. plan: rewrites one with a turn's id, and proves it.
@@ -241,9 +243,11 @@ class TemplateCache:
         """
         shaped = read_shape(request, agent_input, streaming)
         if shaped is None:
-            return plan(agent_input, turn_id)
+            return plan(agent_input, new_turn_id())
         template = self._templates.get(shaped.shape, lambda: _make(agent_input, shaped, plan) or False)
-        return template.fill(shaped, turn_id) if isinstance(template, Template) else plan(agent_input, turn_id)
+        if isinstance(template, Template):
+            return template.fill(shaped, new_turn_id)
+        return plan(agent_input, new_turn_id())
 
 
 def _make(agent_input: AgentInput, shaped: Shaped, plan: Callable[[AgentInput, str], Rewrite]) -> Template | None:

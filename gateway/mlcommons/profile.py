@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from gateway.mlcommons.generations import AgentType, Generation
 from gateway.mlcommons.tool_types import Calls, type_of
+from gateway.recent import computed_once
 
 Parameters = Mapping[str, str]
 
@@ -98,7 +99,7 @@ class Tool:
         return own if self.agent is None else self.agent.models
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AgentProfile:
     """An agent, its LLM and what their documents say.
 
@@ -143,7 +144,7 @@ class AgentProfile:
         """`_llm_interface`, which turns function calling on (3.0 and later)."""
         return self.parameters.get("_llm_interface", "")
 
-    @property
+    @computed_once
     def models(self) -> tuple[Model, ...]:
         """All models of this agent: its LLM, then those of its tools."""
         own = (self.llm,) if self.llm is not None else ()
@@ -157,7 +158,7 @@ class AgentProfile:
         run = (id_ for tool in self.tools if tool.agent is not None for id_ in tool.agent.connector_ids)
         return (*of_models, *of_tools, *run)
 
-    @property
+    @computed_once
     def documents(self) -> frozenset[str]:
         """The documents of its models and connectors: ``models/ID``, ``connectors/ID``."""
         connectors = (f"connectors/{id_}" for id_ in self.connector_ids if id_)

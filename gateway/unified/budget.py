@@ -63,6 +63,8 @@ def is_small(body: bytes) -> bool:
 
 def has_few(body: bytes, character: bytes) -> bool:
     """Return True if `character` occurs at most 500 times in `body`."""
+    if len(body) <= SMALL_TEXT:
+        return body.count(character) <= _SMALL_COUNT
     position = -1
     for _ in range(_SMALL_COUNT + 1):
         position = body.find(character, position + 1)
