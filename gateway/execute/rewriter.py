@@ -53,7 +53,7 @@ class Rewriter:
             return rewrite_input(agent.profile, request, given, policy, turn_id, remembered, plans, streaming)
 
         with _noted(agent):
-            if remembered or not self._uses_templates:
+            if remembered or not (self._uses_templates and agent.is_small):  # templates of large agents are large
                 rewrite = plan(agent_input, new_turn_id())
             else:
                 templates = agent.derive(TemplateCache)
