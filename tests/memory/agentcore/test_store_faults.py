@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -223,6 +224,98 @@ async def test_writer_of_a_session_that_is_deleted_meanwhile_gets_a_conflict(
     await writer.close()
     await other.close()
     assert len(emulator.state.events) == 1
+
+
+class _LosesAnAnswer:
+    """A client whose write number `which` is done and, after `then`, seems to have failed."""
+
+    def __init__(self, client: Any, which: int, then: Callable[[], object]) -> None:
+        self._client, self._left, self._then = client, which, then
+
+    def create_event(self, **parameters: Any) -> Any:
+        answer = self._client.create_event(**parameters)
+        self._left -= 1
+        if self._left == 0:
+            self._then()
+            raise ConnectionResetError("the answer is lost")
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+@pytest.mark.parametrize("which", [1, 2, 3, 4], ids=["medium", "first message", "last message", "entry"])
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "deleted and begun anew"])
+async def test_writer_whose_lost_write_is_deleted_meanwhile_gets_a_conflict(
+    emulator: Emulator, new_agentcore_store: NewAgentCoreStore, which: int, again: bool
+) -> None:
+    other = new_agentcore_store()
+    await other.start()
+    await other.append(key(), turn(), 0)
+
+    async def interfere() -> None:
+        assert await other.delete(key())
+        if again:
+            await other.append(key(), turn(), 0)
+
+    loop = asyncio.get_running_loop()
+    service = _LosesAnAnswer(
+        connect(other._settings), which, lambda: asyncio.run_coroutine_threadsafe(interfere(), loop).result(60)
+    )
+    writer = AgentCoreStore(other._settings, lambda _: service, pause=0.001)
+    await writer.start()
+    with pytest.raises(SessionConflict) as caught:
+        await writer.append(key(), turn(user("What is this?", LARGE), assistant("A cat.")), 1)
+    assert caught.value.turns == int(again)
+    await writer.close()
+    await other.close()
+
+
+async def test_turn_that_another_writer_stored_while_this_one_looks_for_its_event_is_stored_once(
+    emulator: Emulator, new_agentcore_store: NewAgentCoreStore
+) -> None:
+    other = new_agentcore_store()
+    await other.start()
+    await other.append(key(), turn(), 0)
+    added, before = turn(), set(emulator.state.events)
+
+    async def interfere() -> None:
+        [lost] = set(emulator.state.events) - before
+        await other.append(key(), added, 1)
+        del emulator.state.events[lost]
+
+    loop = asyncio.get_running_loop()
+    service = _LosesAnAnswer(
+        connect(other._settings), 1, lambda: asyncio.run_coroutine_threadsafe(interfere(), loop).result(60)
+    )
+    writer = AgentCoreStore(other._settings, lambda _: service, pause=0.001)
+    await writer.start()
+    assert (await writer.append(key(), added, 1)).turns == 2
+    await writer.close()
+    await other.close()
+
+
+async def test_pin_of_a_session_that_is_deleted_and_begun_anew_finds_none(
+    emulator: Emulator, new_agentcore_store: NewAgentCoreStore
+) -> None:
+    other = new_agentcore_store()
+    await other.start()
+    await other.append(key(), turn(), 0)
+
+    async def interfere() -> None:
+        assert await other.delete(key())
+        await other.append(key(), turn(), 0)
+
+    loop = asyncio.get_running_loop()
+    service = _LosesAnAnswer(
+        connect(other._settings), 1, lambda: asyncio.run_coroutine_threadsafe(interfere(), loop).result(60)
+    )
+    writer = AgentCoreStore(other._settings, lambda _: service, pause=0.001)
+    await writer.start()
+    with pytest.raises(SessionNotFound):
+        await writer.pin(key(), True)
+    await writer.close()
+    await other.close()
 
 
 async def test_records_do_not_grow(emulator: Emulator, new_agentcore_store: NewAgentCoreStore) -> None:

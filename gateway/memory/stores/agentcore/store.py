@@ -206,7 +206,11 @@ class AgentCoreStore:
         if have != turns:
             raise SessionConflict(f"the session has {have:,} turns, not {turns:,}", have)
         attempt = uuid4().hex
-        writer = Writer(self._settings.mapping, call, key, turn, attempt, live)
+
+        async def changed() -> bool:
+            return (await self._records.read(call, key)).head != record.head
+
+        writer = Writer(self._settings.mapping, call, key, turn, attempt, live, changed)
         await call.run(writer.prepare)
         try:
             last_event_id = await writer.write(self._records.next_time(record.head))
@@ -219,6 +223,8 @@ class AgentCoreStore:
             now = await self._records.read(call, key)
             if now.head == record.head:
                 raise
+            if now.session is not None and now.live is not None and now.live.holds(turn.id):
+                return now.session
             raise _conflict(now) from None
         record = await self._records.decided(call, entry)
         stored, live = record.at(entry.index), record.live
@@ -437,7 +443,9 @@ class RecordLog:
         while True:
             attempt += 1
             record = await self.read(call, key)
-            if record.live is None or (record.pin is not None and record.pin.index >= pin.index):
+            if record.live is None or record.live.first != pin.first:
+                return read(())  # deleted meanwhile, though there may be another session of the same id
+            if record.pin is not None and record.pin.index >= pin.index:
                 return record
             await call.pause(attempt)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
 from gateway.memory.model import Block, Message, SessionKey, Turn
-from gateway.memory.store import TooLargeForStore, UnreadableSession, Unstorable
+from gateway.memory.store import StoreError, TooLargeForStore, UnreadableSession, Unstorable
 from gateway.memory.stores.agentcore import record as ids
 from gateway.memory.stores.agentcore.chain import OWN_ENTRIES, TURN_ID, labels
 from gateway.memory.stores.agentcore.client import NewEvent, Operation
@@ -133,17 +133,25 @@ MEDIUM = PREFIX + "medium"
 class Writer:
     """Writes one turn in one attempt. after: the entry of the turn before; None for the first turn.
 
-    events: actors and ids of the events written so far.
+    changed: whether the session's record has another head by now. events: actors and ids of the events written so far.
     """
 
     def __init__(
-        self, form: MappingForm, call: Operation, key: SessionKey, turn: Turn, attempt: str, after: Entry | None
+        self,
+        form: MappingForm,
+        call: Operation,
+        key: SessionKey,
+        turn: Turn,
+        attempt: str,
+        after: Entry | None,
+        changed: Callable[[], Awaitable[bool]],
     ) -> None:
         self._form = form
         self._call = call
         self._key = key
         self._turn = turn
         self._attempt = attempt
+        self._changed = changed
         self._number = after.turns + 1 if after else 1
         self._root = after.last_event_id if after else ""
         uses = [block["toolUse"] for message in turn.messages for block in message.content if "toolUse" in block]
@@ -177,7 +185,11 @@ class Writer:
             raise Unstorable("it is nested too deeply", place) from None
 
     async def write(self, timestamp: float) -> str:
-        """Write all messages, the large media first, with this timestamp. Return the last one's id; "" for none."""
+        """Write all messages, the large media first, with this timestamp. Return the last one's id; "" for none.
+
+        Raises:
+            StoreError: an event is gone, as the session was deleted meanwhile.
+        """
         if self._media:
             stored = {name: await self._write_medium(name, data, timestamp) for name, data in self._media.items()}
             self._mapped_events = await self._call.run(self._mapped, stored)
@@ -236,6 +248,8 @@ class Writer:
                 for event in page:
                     if own.items() <= event.metadata.items():
                         return event.id
+            if await self._changed():
+                raise StoreError("the session changed while its turn was written")
             await self._call.pause(attempt)
 
 
