@@ -12,8 +12,8 @@ from gateway.errors import BodyTooLarge, InvalidInput
 from gateway.unified.budget import Budget
 from gateway.unified.decode import read_input
 from gateway.unified.formats import is_text
+from gateway.unified.jsonstrings import find
 from gateway.unified.jsontext import check, parse
-from gateway.unified.lenient import may_have_input
 from gateway.unified.magic import check_formats
 from gateway.unified.model import AgentInput
 from gateway.unified.payloads import ExtractedBody, extract
@@ -72,7 +72,7 @@ def read_execute(
     the one named are no problem then.
 
     A legacy body is parsed but not validated, as it is forwarded unchanged. That includes a body that is not strict
-    JSON if the cluster can't find an `input` in it.
+    JSON, unless the word `input` may be in it.
 
     Raises:
         InvalidInput: `body` is not a JSON object; or it has an `input`, and that, the `parameters` or the JSON
@@ -84,7 +84,7 @@ def read_execute(
         extracted = extract(body, budget=budget)
         members = parse(extracted)
     except (InvalidInput, BodyTooLarge):
-        if may_have_input(body, budget):
+        if _may_name_input(body):
             raise
         return ExecuteRequest(RequestKind.LEGACY, None, ExtractedBody(b"", {}, budget=budget))
     if "input" not in members:
@@ -93,6 +93,15 @@ def read_execute(
     check(members, problems, budget.depth)
     problems.check()
     return _unified(members, extracted, roles, is_stored)
+
+
+_SIGNS = (b"input", b"\\u", b"\0", b"\xc1", b"\xe0\x81", b"\xf0\x80\x81")
+"""How the word may be written: plainly, with escapes, in UTF-16 or UTF-32, in overlong UTF-8, which Jackson takes."""
+
+
+def _may_name_input(body: bytes) -> bool:
+    """Return True if the cluster, which reads more than strict JSON, could find an `input` in `body`."""
+    return any(find(body, sign) >= 0 for sign in _SIGNS)
 
 
 def _unified(

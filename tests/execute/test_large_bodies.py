@@ -148,8 +148,7 @@ async def test_many_empty_members_are_refused(client: Client) -> None:
 LEGACY = [
     b'{"parameters":{"question":"q"}} // asked by the portal',
     b'/* v2 */ {"parameters":{"question":"q"}}',
-    b'{"parameters":{"question":"q"}}\n{"input":"ignored"}',
-    '{"parameters":{"question":"q"}}'.encode("utf-16"),
+    b"",
     b'{"parameters":{"a":[' + b"1," * 3000 + b"1]}}",
 ]
 
@@ -162,7 +161,13 @@ async def test_a_legacy_body_goes_byte_for_byte(client: Client, body: bytes) -> 
 
 @pytest.mark.parametrize(
     "body",
-    [b'{"input":"a"} // x', b'/**/{"\\u0069nput":"a"}', b'{"parameters":{},/**/"input":"a","input":"b"}', b'{"input"'],
+    [
+        b'{"input":"a"} // x',
+        b'/**/{"\\u0069nput":"a"}',
+        b'{"parameters":{},/**/"input":"a","input":"b"}',
+        b'{"input"',
+        '{"parameters":{"question":"q"}}'.encode("utf-16"),
+    ],
 )
 async def test_an_input_in_a_body_that_is_not_strict_is_a_400(client: Client, body: bytes) -> None:
     status, document = await execute(client, body)

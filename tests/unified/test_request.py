@@ -46,8 +46,8 @@ def test_legacy_parameters_that_break_json_are_left_alone() -> None:
     assert (request.parameters, request.has_question) == ({}, False)
 
 
-@pytest.mark.parametrize("body", [b"", b"x", b"[]", b'"input"', b'{"parameters":', b'{"parameters":"q'])
-def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+@pytest.mark.parametrize("body", [b"input", b'["input"]', b'"input"', b'{"input":', b'{"input":"q'])
+def test_what_is_no_json_object_but_names_input_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidInput):
         read_execute(body)
 
