@@ -106,11 +106,11 @@ def make_spans(record: ExchangeRecord, trace: TraceContext, resource: Resource, 
     root = _context(trace, random.getrandbits(64) or 1, state)
     attributes = _attributes(ATTRIBUTES, record, delivery)
     if messages:
-        attributes |= {name: text for name, read in MESSAGES.items() if (text := read(record))}
+        attributes |= {name: _text(text) for name, read in MESSAGES.items() if (text := read(record))}
     failed = record.status == 0 or record.status >= 500
     spans = [
         ReadableSpan(
-            f"invoke_agent {delivery.agent_name or record.agent_id}",
+            _text(f"invoke_agent {delivery.agent_name or record.agent_id}"),
             root,
             _context(trace, int(trace.parent, 16), state, is_remote=True) if trace.parent else None,
             resource,
@@ -147,7 +147,13 @@ def _context(trace: TraceContext, span: int, state: TraceState | None, is_remote
 
 
 def _attributes(table: dict[str, Value], record: ExchangeRecord, delivery: Delivery) -> dict[str, Any]:
-    return {name: value for name, read in table.items() if (value := read(record, delivery)) not in _NOTHING}
+    known = {name: value for name, read in table.items() if (value := read(record, delivery)) not in _NOTHING}
+    return {name: _text(value) if isinstance(value, str) else value for name, value in known.items()}
+
+
+def _text(text: str) -> str:
+    """Return `text` as OTLP can hold it: bytes of a request that are no UTF-8 become question marks."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _time(record: ExchangeRecord, seconds: float) -> int:

@@ -6,13 +6,16 @@ import logging
 import threading
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
+import requests
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from gateway.config.telemetry import Traces
-from gateway.inspector.otlp import OtlpExporter
 from gateway.inspector.spans import count_traces, make_spans
 from gateway.inspector.store import StoreError
 from gateway.observe.record import ExchangeRecord
@@ -25,7 +28,7 @@ _STOP_SECONDS = 4.0
 """For the last spans when the gateway stops; less than the recorder gets."""
 
 
-# Failures are reported by the recorder. Without a handler, Python would print the SDK's own messages as well.
+# Failures are reported by the recorder. Without a handler, Python would print the library's own messages as well.
 logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
 
@@ -105,15 +108,13 @@ class _CountingExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """See `SpanExporter`. Spans that can't be written as bytes are lost alone."""
         lost, fault = 0, ""
-        try:
-            if self._exporter.export(spans) is not SpanExportResult.SUCCESS:
-                lost = count_traces(spans)
-        except Exception as error:
-            if len(spans) > 1:
+        if self._exporter.export(spans) is not SpanExportResult.SUCCESS:
+            fault = _describe_unwritable(spans)
+            if fault and len(spans) > 1:
                 half = len(spans) // 2
                 self.export(spans[:half])
                 return self.export(spans[half:])
-            lost, fault = count_traces(spans), describe_fault(error)
+            lost = count_traces(spans)
         with self._lock:
             self.done += len(spans)
             self._lost += lost
@@ -136,6 +137,37 @@ class _CountingExporter(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
 
-def _exporter(settings: Traces) -> OtlpExporter:
+def _describe_unwritable(spans: Sequence[ReadableSpan]) -> str:
+    """Return why the spans can't be written as bytes, which the exporter only logs; "" if they can."""
+    try:
+        encode_spans(spans).SerializePartialToString()
+    except Exception as error:
+        return describe_fault(error)
+    return ""
+
+
+class _Session(requests.Session):
+    """Keeps the settings' authority, which `REQUESTS_CA_BUNDLE` would replace. A redirect is no success."""
+
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        """See `requests.Session`.
+
+        Raises:
+            TooManyRedirects: the collector answers with a redirect, which is not followed.
+        """
+        response = super().send(request, **kwargs)
+        if 300 <= response.status_code < 400:
+            raise requests.TooManyRedirects("the collector answers with a redirect")
+        return response
+
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        """See `requests.Session`."""
+        merged = super().merge_environment_settings(url, proxies, stream, verify, cert)
+        return {**merged, "verify": self.verify} if isinstance(self.verify, str) else merged
+
+
+def _exporter(settings: Traces) -> OTLPSpanExporter:
     headers = {settings.header: settings.secret.reveal()} if settings.secret else {}
-    return OtlpExporter(settings.endpoint, headers, settings.seconds, settings.ca_file)
+    return OTLPSpanExporter(
+        settings.endpoint, settings.ca_file or None, headers=headers, timeout=settings.seconds, session=_Session()
+    )

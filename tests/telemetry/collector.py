@@ -37,6 +37,7 @@ class Collector:
                 collector._receive(self.rfile.read(int(self.headers["Content-Length"])), dict(self.headers))
                 self.send_response(collector.status)
                 self.send_header("Content-Length", "0")
+                self.send_header("Retry-After", "0.01")
                 self.end_headers()
 
             def log_message(self, format: str, *args: Any) -> None:

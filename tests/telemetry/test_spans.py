@@ -10,15 +10,10 @@ from threading import Thread
 
 import pytest
 import trustme
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.sdk.resources import Resource
 
 from gateway.config.telemetry import Traces
 from gateway.config.types import Secret
-from gateway.inspector import otlp
-from gateway.inspector.otlp import encode
-from gateway.inspector.spans import ATTRIBUTES, MESSAGES, PROVIDERS, UPSTREAM, make_spans, provider_name
+from gateway.inspector.spans import ATTRIBUTES, MESSAGES, PROVIDERS, UPSTREAM, provider_name
 from gateway.inspector.store import StoreError
 from gateway.inspector.traces import TraceSink
 from gateway.observe.record import (
@@ -225,8 +220,9 @@ def test_messages_by_choice(
     assert messages == [expected_input, expected_output]
 
 
-def test_a_refused_batch_is_counted() -> None:
-    with running_collector(status=400) as collector:
+@pytest.mark.parametrize("status", [302, 400])
+def test_a_refused_batch_is_counted(status: int) -> None:
+    with running_collector(status=status) as collector:
         sink = TraceSink(Traces(endpoint=collector.url))
         sink.add([RUN, RUN])
         with pytest.raises(StoreError) as error:
@@ -261,28 +257,20 @@ def test_every_attribute_is_in_the_table_of_the_docs() -> None:
 def test_the_sdk_is_imported_only_where_spans_are_made() -> None:
     gateway = Path(__file__).parents[2] / "gateway"
     users = {path.name for path in gateway.rglob("*.py") if "from opentelemetry" in path.read_text()}
-    assert users == {"otlp.py", "spans.py", "traces.py"}
+    assert users == {"spans.py", "traces.py"}
 
 
-def test_the_encoding_is_that_of_the_sdk() -> None:
-    resource = Resource.create({"service.name": "mine"})
-    runs = [
-        RUN,
-        record(trace=TraceContext(TRACE.trace_id, TRACE.span, True), status=0, agent_id="é" * 200),
-        record(
-            trace=TRACE, usage=Usage(2**40, 0, -0.5, "USD"), delivery=Delivery("x", notices=("A", "B"), proved=False)
-        ),
-    ]
-    spans = [span for run in runs if run.trace for span in make_spans(run, run.trace, resource, True)]
-    request = ExportTraceServiceRequest.FromString(encode(spans))
-    for span in request.resource_spans[0].scope_spans[0].spans:
-        assert span.flags & 1, "sampled, which the SDK leaves out"
-        span.flags -= 1
-    assert request == encode_spans(spans)
+def test_bytes_that_are_no_text_arrive_as_question_marks() -> None:
+    with running_collector() as collector:
+        run = record(trace=TRACE, user_agent="caf\udce9", target="/x?q=\udcff", agent_id="\udc80")
+        send([run], collector)
+        [span] = collector.spans
+        assert span.name == "invoke_agent ?"
+        known = attributes(span.attributes)
+        assert (known["user_agent.original"], known["url.query"]) == ("caf?", "q=?")
 
 
-def test_a_batch_is_sent_again_as_long_as_the_collector_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(otlp, "_FIRST_WAIT", 0.01)
+def test_a_batch_is_sent_again_as_long_as_the_collector_is_busy() -> None:
     with running_collector(status=503) as collector:
         sink = TraceSink(Traces(endpoint=collector.url))
         sink.add([RUN])
@@ -294,7 +282,11 @@ def test_a_batch_is_sent_again_as_long_as_the_collector_is_busy(monkeypatch: pyt
         assert len(collector.spans) == 6
 
 
-def test_a_collector_with_a_certificate_of_an_own_authority(tmp_path: Path) -> None:
+@pytest.mark.parametrize("environment", ["", "/etc/hosts"])
+def test_a_collector_with_a_certificate_of_an_own_authority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: str
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", environment)
     authority, ca_file = trustme.CA(), tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(ca_file)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
