@@ -60,9 +60,65 @@ class ExecuteCall:
     steps: Steps | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response of the gateway's own. headers: without those for connection and length. body: JSON."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class AnswerStage:
+    """A step that reads or changes the response to a run. A stage overrides what it needs; here nothing is done.
+
+    holds: the whole response is held for `finish`; of an event stream, only its end. reports: `report` is called.
+    """
+
+    holds = True
+    reports = False
+
+    def prepare(self, forward: Forward) -> Forward:
+        """Return the request to send with what the stage adds to it, also for the one that a retry sends."""
+        return forward
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return what is sent in place of a piece of an event stream."""
+        return piece
+
+    async def finish(self, answer: Answer, streamed: bool) -> Answer:
+        """Return the response as it is sent. It is called once.
+
+        answer: with the decoded body, as the stage before left it, and the headers to add. The body of a redirect or an
+        error that can't be decoded is empty. streamed: an event stream has gone through `feed`; the body is its end,
+        which is still to be sent.
+
+        Raises:
+            GatewayError: the response to send instead, unless that is an event stream.
+        """
+        return answer
+
+    def leave(self) -> Mapping[str, str]:
+        """Return the headers to add to a response of success that can't be held or decoded, and is sent as it came.
+
+        Raises:
+            GatewayError: the response to send instead.
+        """
+        return {}
+
+    def abandon(self) -> None:
+        """Give up: `finish` will not be called, or not again. After a `finish` that returned, do nothing."""
+
+    def report(self, status: int, body: bytes) -> Coroutine[Any, Any, None] | None:
+        """Take the cluster's whole response (an event stream's, too), after it was sent on. It is called once.
+
+        body: decoded; b"" if it has more than 16 MiB, is incomplete or can't be decoded. status: 0 if there was no
+        response. If nothing was sent, it is not called. What takes longer is returned, and awaited.
+        """
+        return None
+
+
 Retry = Callable[[int, bytes], "Forward | Answer | Awaitable[Answer] | None"]
-Finish = Callable[[int, bytes], Awaitable["Answer | None"]]
-Answered = Callable[[int, bytes], Coroutine[Any, Any, None] | None]
 
 
 class Forward(msgspec.Struct, frozen=True):
@@ -72,24 +128,10 @@ class Forward(msgspec.Struct, frozen=True):
     response_headers: added to the response.
     retry: called once, with status and body, if the cluster responds with 400 or more and a body of at most 64 KiB. If
         it returns a `Forward`, that is sent and its response is final; an `Answer` is sent to the client.
-    finish: called once with status and decoded body of the whole response, which is held for it. If it returns an
-        `Answer`, that body is sent in place of the cluster's, with its headers added; None sends what came. A
-        `GatewayError` that it raises is sent as the response, unless that is an event stream. The body of a redirect or
-        an error that can't be decoded is empty.
-    relay: what is sent in place of each piece of an event stream, which is not held. At its end, `finish` is called
-        with an empty body, and the body of its `Answer` is sent last.
-    abandoned: called when `finish` will not be called, or not again: the client has gone, there is no whole response,
-        or it is too large to hold or can't be decoded. After a `finish` that returned it does nothing.
-    unread: called for a response that is too large to hold or can't be decoded, before that is sent as it came, with
-        `unread_headers` added. A `GatewayError` that it raises is sent as the response. A redirect or an error
-        (status 300 or more) is sent as it came without it.
+    stages: what the response goes through, in this order.
     delivery: how the input is delivered, for logs, traces and the inspector; one object for all requests of a plan.
     render: returns the body of the agent's first LLM call, as JSON text, for the body that is sent; "" if that is not
-        known. It may take milliseconds, and is called in another thread or, if it can be pickled, another process.
-    answered: called once with status and decoded body of the cluster's whole response (an event stream's too), after it
-        was sent on. The body is b"" if it has more than 16 MiB, is incomplete or can't be decoded; the status is 0 if
-        there was no response. If nothing was sent, it is not called. A `Forward` of `retry` without one keeps that of
-        the first. It may return work that takes longer, which is awaited.
+        known. It may take milliseconds, and is called in another thread.
     guardrails: what guardrails did, see `ExchangeRecord`; those that check the response are added before it is sent.
     documents: those that the plan depends on, ``models/ID`` and ``connectors/ID``.
     """
@@ -97,25 +139,65 @@ class Forward(msgspec.Struct, frozen=True):
     body: Sequence[bytes | memoryview] | None = None
     response_headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     retry: Retry | None = None
-    finish: Finish | None = None
-    relay: Callable[[bytes], bytes] | None = None
-    abandoned: Callable[[], None] | None = None
-    unread: Callable[[], None] | None = None
-    unread_headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    stages: tuple[AnswerStage, ...] = ()
     delivery: Delivery | None = None
     render: Callable[[str], str] | None = None
-    answered: Answered | None = None
     guardrails: Sequence[dict[str, Any]] = ()
     documents: Set[str] = frozenset()
 
+    def through(self, stage: AnswerStage) -> Forward:
+        """Return the request whose response goes through `stage` first, as that of a retry does."""
+        forward = stage.prepare(self)
+        again = None if self.retry is None else _retry_through(self.retry, stage)
+        return msgspec.structs.replace(forward, stages=(stage, *forward.stages), retry=again)
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A response of the gateway's own. headers: without those for connection and length. body: JSON."""
+    @property
+    def holds(self) -> bool:
+        """True if a stage holds the response."""
+        return any(stage.holds for stage in self.stages)
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
+    def feed(self, piece: bytes) -> bytes:
+        """Return what is sent in place of a piece of an event stream."""
+        for stage in self.stages:
+            if stage.holds:
+                piece = stage.feed(piece)
+        return piece
+
+    async def finish(self, answer: Answer, streamed: bool = False) -> Answer:
+        """Return the response as the stages change it.
+
+        Raises:
+            GatewayError: the response to send instead.
+        """
+        for stage in self.stages:
+            if stage.holds:
+                answer = await stage.finish(answer, streamed)
+        return answer
+
+    def leave(self) -> dict[str, str]:
+        """Return the headers to add to a response that is sent as it came, because it can't be held or decoded.
+
+        Raises:
+            GatewayError: the response to send instead.
+        """
+        headers: dict[str, str] = {}
+        for stage in self.stages:
+            if stage.holds:
+                headers |= stage.leave()
+        return headers
+
+    def abandon(self) -> None:
+        """Give up all stages."""
+        for stage in self.stages:
+            stage.abandon()
+
+
+def _retry_through(retry: Retry, stage: AnswerStage) -> Retry:
+    def retry_with(status: int, body: bytes) -> Forward | Answer | Awaitable[Answer] | None:
+        again = retry(status, body)
+        return again.through(stage) if isinstance(again, Forward) else again
+
+    return retry_with
 
 
 class ExecuteHandler(Protocol):

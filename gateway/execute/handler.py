@@ -136,7 +136,7 @@ class Handler:
                 if not concerns_memory(error) or not await run.compose_without_steps():
                     raise
                 forward = await self._send_composed(call, run, agent)
-            return run.attach(forward)
+            return forward.through(run)
         except BaseException:
             run.release()
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from dataclasses import replace
 
 import msgspec
 
@@ -14,7 +14,7 @@ from gateway.memory.model import Usage
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.offload import run_here_if
-from gateway.ports import Answer, Forward, Retry
+from gateway.ports import Answer, AnswerStage, Forward
 
 _Members = dict[str, msgspec.Raw]
 
@@ -119,21 +119,18 @@ class Outputs:
 
     def attach(self, profile: AgentProfile, forward: Forward) -> Forward:
         """Return `forward` with the conversion of its answer, if the agent's answers are converted."""
-        if not self.converts(profile):
-            return forward
+        return forward.through(Conversion(profile)) if self.converts(profile) else forward
 
-        async def finish(status: int, body: bytes) -> Answer | None:
-            if status >= 300:
-                return None
-            run = await run_here_if(len(body) <= _SMALL, read_answer, profile, body)
-            return None if run.text is None else Answer(status, {}, unified_answer(run, run.memory_id))
 
-        retry = self._retry(profile, forward.retry) if forward.retry is not None else None
-        return msgspec.structs.replace(forward, retry=retry, finish=finish)
+class Conversion(AnswerStage):
+    """Converts the answers of an agent to the unified form."""
 
-    def _retry(self, profile: AgentProfile, retry: Retry) -> Retry:
-        def retry_with(status: int, answer: bytes) -> Forward | Answer | Awaitable[Answer] | None:
-            again = retry(status, answer)
-            return self.attach(profile, again) if isinstance(again, Forward) else again
+    def __init__(self, profile: AgentProfile) -> None:
+        self._profile = profile
 
-        return retry_with
+    async def finish(self, answer: Answer, streamed: bool) -> Answer:
+        """See `AnswerStage`."""
+        if answer.status >= 300 or streamed:
+            return answer
+        run = await run_here_if(len(answer.body) <= _SMALL, read_answer, self._profile, answer.body)
+        return answer if run.text is None else replace(answer, body=unified_answer(run, run.memory_id))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from gateway.execute.answers import NOT_READ, read_usage
 from gateway.execute.deliveries import model_name, with_notices
 from gateway.execute.guarded import GuardedCall
 from gateway.execute.handler import Handler
-from gateway.execute.response_headers import NOTICE
+from gateway.execute.response_headers import notice_header
 from gateway.memory.model import Usage as Tokens
 from gateway.notices import Notice
 from gateway.observe.record import Usage
@@ -23,13 +23,13 @@ from gateway.offload import READING, run_here_if
 from gateway.policy.budgets import Charge
 from gateway.policy.policies import Policies
 from gateway.policy.usage import HEADER, UNKNOWN, Llm, header_value
-from gateway.ports import Answer, ExecuteCall, Forward, Retry
+from gateway.ports import Answer, AnswerStage, ExecuteCall, Forward
 from gateway.unified.budget import Budget
 
 _SMALL = 64 * 1024
 
 
-class PolicyRun:
+class PolicyRun(AnswerStage):
     """What is done with the answer of one run.
 
     An answer is held until it is whole if it gets the header, if a guardrail checks it, or if it is charged to a
@@ -38,6 +38,8 @@ class PolicyRun:
     charges: what it is charged to. guarded, body, notices: the guardrails, and what they changed of the request; body:
     None if that is nothing.
     """
+
+    reports = True
 
     def __init__(
         self,
@@ -57,108 +59,69 @@ class PolicyRun:
         self._guarded = guarded
         self._body = body
         self._notices = notices
-        self._stream: StreamReader | None = None
+        self._stream = StreamReader(self._profile or NOT_READ)
+        self._checks_answer = guarded is not None and guarded.checks_answers
         self._measured = self._used_something = False
         self._usage: Usage | None = None
+        self.holds = bool(charges or self._checks_answer or (policies.usage_header and not streaming))
 
-    def attach(self, forward: Forward) -> Forward:
-        """Return the request to send, with what is done with its response."""
-        changes: dict[str, object] = {"answered": self._answered}
-        if forward.retry is not None:
-            changes["retry"] = self._retry(forward.retry)
+    def prepare(self, forward: Forward) -> Forward:
+        """See `AnswerStage`."""
+        changes: dict[str, object] = {}
         if self._body is not None and forward.body is None:
             changes["body"] = [self._body]
         if self._notices and self._policies.notice_header:
-            codes = _codes(forward.response_headers.get(NOTICE, ""), self._notices)
-            changes["response_headers"] = {**forward.response_headers, NOTICE: codes}
+            known = forward.response_headers
+            changes["response_headers"] = {**known, **notice_header(self._notices, known)}
         if self._notices and forward.delivery is not None:
             changes["delivery"] = with_notices(forward.delivery, self._notices)
         if self._guarded is not None:
             changes["guardrails"] = self._guarded.checks
-        if self._charges or self._checks_answer or (self._policies.usage_header and not self._streaming):
-            changes |= self._hold(forward)
         return msgspec.structs.replace(forward, **changes)
-
-    @property
-    def _checks_answer(self) -> bool:
-        return self._guarded is not None and self._guarded.checks_answers
-
-    def _hold(self, forward: Forward) -> dict[str, object]:
-        async def finish(status: int, body: bytes) -> Answer | None:
-            return await self._finish(forward, status, body)
-
-        held: dict[str, object] = {"finish": finish}
-        if self._streaming:
-            held["relay"] = self._relay(forward.relay)
-        if self._guarded is not None and self._guarded.checks_answers:
-            held["unread"] = self._guarded.report_unread
-        if self._policies.usage_header:
-            held["unread_headers"] = {**forward.unread_headers, HEADER: UNKNOWN}
-        return held
-
-    def _relay(self, relay: Callable[[bytes], bytes] | None) -> Callable[[bytes], bytes]:
-        stream = self._stream = StreamReader(self._profile or NOT_READ)
-
-        def relay_piece(piece: bytes) -> bytes:
-            stream.feed(piece)
-            return relay(piece) if relay is not None else piece
-
-        return relay_piece
-
-    def _retry(self, retry: Retry) -> Retry:
-        def retry_with(status: int, answer: bytes) -> Forward | Answer | Awaitable[Answer] | None:
-            again = retry(status, answer)
-            return self.attach(again) if isinstance(again, Forward) else again
-
-        return retry_with
 
     # The response
 
-    async def _finish(self, forward: Forward, status: int, body: bytes) -> Answer | None:
-        """Charge the run, check its answer, and let the use case finish it; see `gateway.ports.Forward`."""
-        if self._stream is not None and not body:
+    def feed(self, piece: bytes) -> bytes:
+        """See `AnswerStage`."""
+        self._stream.feed(piece)
+        return piece
+
+    async def finish(self, answer: Answer, streamed: bool) -> Answer:
+        """Charge the run, and check its answer."""
+        status, body = answer.status, answer.body
+        if streamed:
             tokens = self._stream.answer().usage
         else:
             tokens = await run_here_if(len(body) <= _SMALL, read_usage, self._profile, body, self._streaming)
         self._measure(status, tokens)
         if self._policies.budgets is not None and self._used_something:
             await self._policies.budgets.charge(self._charges, self._usage)
-        checked, notices = await self._check_answer(forward, status, body)
-        answer = await forward.finish(status, checked) if forward.finish is not None else None
-        headers = self._headers(status, notices)
-        if answer is None and checked is body and not headers:
-            return None
-        answer = answer or Answer(status, {}, checked)
-        return Answer(answer.status, {**answer.headers, **headers}, answer.body)
-
-    async def _check_answer(self, forward: Forward, status: int, body: bytes) -> tuple[bytes, tuple[Notice, ...]]:
-        if self._guarded is None or not self._checks_answer or status >= 300:
-            return body, ()
-        try:
-            return await self._guarded.check_answer(body)
-        except GatewayError:
-            if forward.abandoned is not None:
-                forward.abandoned()
-            raise
-
-    def _headers(self, status: int, notices: Sequence[Notice]) -> dict[str, str]:
-        headers: dict[str, str] = {}
+        notices: Sequence[Notice] = ()
+        if self._guarded is not None and self._checks_answer and status < 300 and not streamed:
+            body, notices = await self._guarded.check_answer(body)
+        headers = dict(answer.headers)
         if self._policies.usage_header and status < 300:
             headers[HEADER] = header_value(self._usage, self._llm)
-        if notices and self._policies.notice_header:
-            headers[NOTICE] = _codes("", notices)
-        return headers
+        if self._policies.notice_header:
+            headers |= notice_header(notices, headers)
+        return Answer(status, headers, body)
 
-    def _answered(self, status: int, body: bytes) -> Coroutine[Any, Any, None] | None:
-        """Read what the run used, and charge it, unless that is done; see `gateway.ports.Forward`."""
+    def leave(self) -> Mapping[str, str]:
+        """See `AnswerStage`."""
+        if self._guarded is not None and self._checks_answer:
+            self._guarded.report_unread()
+        return {HEADER: UNKNOWN} if self._policies.usage_header else {}
+
+    def report(self, status: int, body: bytes) -> Coroutine[Any, Any, None] | None:
+        """Read what the run used, and charge it, unless that is done."""
         if self._measured:
             return None
         if len(body) > _SMALL:
-            return self._answered_large(status, body)
+            return self._report_large(status, body)
         self._charge_later(status, read_usage(self._profile, body, self._streaming) if body else None)
         return None
 
-    async def _answered_large(self, status: int, body: bytes) -> None:
+    async def _report_large(self, status: int, body: bytes) -> None:
         self._charge_later(status, await READING.run(read_usage, self._profile, body, self._streaming))
 
     def _charge_later(self, status: int, tokens: Tokens | None) -> None:
@@ -173,11 +136,6 @@ class PolicyRun:
         if self._used_something:
             known = tokens if tokens is not None and 200 <= status < 300 else Tokens()
             self._usage = self._policies.meter.measure(self._llm, known.input, known.output)
-
-
-def _codes(known: str, notices: Sequence[Notice]) -> str:
-    """Return the codes of a notice header with those of `notices`."""
-    return ", ".join(dict.fromkeys([*([known] if known else []), *(notice.code for notice in notices)]))
 
 
 class PolicyHandler:
@@ -233,8 +191,7 @@ class PolicyHandler:
 
 def _attach(forward: Forward, run: PolicyRun) -> Forward:
     try:
-        return run.attach(forward)
+        return forward.through(run)
     except BaseException:
-        if forward.abandoned is not None:
-            forward.abandoned()  # it may hold a session
+        forward.abandon()  # it may hold a session
         raise

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from gateway import __version__
 from gateway.config.schema import Answers
 from gateway.delivery.plan import Plan
-from gateway.notices import HEADER
+from gateway.notices import HEADER, Notice
 
 DELIVERY = "X-MLC-Gateway-Delivery"
 NOTICE = HEADER
@@ -29,6 +31,13 @@ def delivery_headers(answers: Answers, plan: Plan, input_type: str, both_sent: b
     if both_sent:
         headers["Warning"] = BOTH_SENT
     return headers
+
+
+def notice_header(notices: Iterable[Notice], known: Mapping[str, str]) -> dict[str, str]:
+    """Return the header that reports notices beside those in `known`, other headers; none if there are no notices."""
+    codes = [notice.code for notice in notices]
+    named = [known[NOTICE]] if NOTICE in known else []
+    return {NOTICE: ", ".join(dict.fromkeys([*named, *codes]))} if codes else {}
 
 
 def delivery_value(strategy: str, provider: str, input_type: str, proved: bool = True) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -14,7 +15,7 @@ from gateway.execute.answers import read_answer
 from gateway.execute.deliveries import QUESTION, with_notices
 from gateway.execute.output import Outputs, with_memory_id
 from gateway.execute.reporter import Reporter
-from gateway.execute.response_headers import BOTH_SENT, DELIVERY, NOTICE, delivery_value
+from gateway.execute.response_headers import BOTH_SENT, DELIVERY, delivery_value, notice_header
 from gateway.execute.rewriter import new_turn_id
 from gateway.execute.run_answer import RunAnswer
 from gateway.execute.session_request import IDS, Earlier, SessionRequest, compose
@@ -27,7 +28,7 @@ from gateway.mlcommons.query import read_async
 from gateway.notices import Notice
 from gateway.observe.record import Delivery
 from gateway.offload import run_here_if
-from gateway.ports import Answer, ExecuteCall, Forward, Retry
+from gateway.ports import Answer, AnswerStage, ExecuteCall, Forward
 from gateway.unified.request import ExecuteRequest
 
 ANSWER_MISSING = Notice(
@@ -91,7 +92,7 @@ class SessionRuns:
         return named if named and self.settings.agents.aliases.get(named) == agent_id else agent_id
 
 
-class SessionRun:
+class SessionRun(AnswerStage):
     """One run. sent: the request to deliver in place of the client's."""
 
     sent: SessionRequest
@@ -137,11 +138,11 @@ class SessionRun:
         """End the run, which was not sent."""
         self._session.release()
 
-    def attach(self, forward: Forward) -> Forward:
-        """Return the request to send, with what is done with its response."""
+    def prepare(self, forward: Forward) -> Forward:
+        """See `AnswerStage`."""
         notices = (*self._session.notices, *self.sent.notices)
         delivery = self._describe(forward.delivery, notices)
-        headers = {**forward.response_headers, **self._notices(notices, forward)}
+        headers = {**forward.response_headers, **self._notices(notices, forward.response_headers)}
         if delivery is not None and DELIVERY in headers:
             headers[DELIVERY] = delivery_value(
                 delivery.strategy, delivery.provider, delivery.input_type, delivery.proved
@@ -152,12 +153,7 @@ class SessionRun:
             forward,
             body=[self.sent.body] if forward.body is None else forward.body,
             response_headers=headers,
-            retry=self._retry(forward.retry) if forward.retry is not None else None,
-            finish=self.finish,
-            relay=self._stream.feed if self._stream is not None else None,
-            abandoned=self.abandoned,
             delivery=delivery,
-            unread_headers=self._header((ANSWER_MISSING,)),
         )
 
     def _describe(self, delivery: Delivery | None, notices: tuple[Notice, ...]) -> Delivery | None:
@@ -168,45 +164,40 @@ class SessionRun:
         input_type = QUESTION if client_input is None else client_input.type.value
         return msgspec.structs.replace(with_notices(delivery, notices), input_type=input_type)
 
-    def _retry(self, retry: Retry) -> Retry:
-        def retry_with(status: int, answer: bytes) -> Forward | Answer | None:
-            again = retry(status, answer)
-            assert again is None or isinstance(again, Forward), "an execute request is not answered by the gateway"
-            return self.attach(again) if again is not None else None
-
-        return retry_with
-
-    def _notices(self, notices: tuple[Notice, ...], forward: Forward | None = None) -> dict[str, str]:
-        """Count `notices`, and return the header that reports them, with those of `forward`."""
+    def _notices(self, notices: tuple[Notice, ...], known: Mapping[str, str]) -> dict[str, str]:
+        """Count `notices`, and return the header that reports them beside those in `known`."""
         for notice in notices:
             self._runs.reporter.noticed(notice)
-        return self._header(notices, forward)
-
-    def _header(self, notices: tuple[Notice, ...], forward: Forward | None = None) -> dict[str, str]:
-        if not notices or not self._runs.settings.answers.notice_header:
-            return {}
-        known = forward.response_headers.get(NOTICE) if forward is not None else None
-        codes = [*([known] if known else []), *(notice.code for notice in notices)]
-        return {NOTICE: ", ".join(dict.fromkeys(codes))}
+        return notice_header(notices, known) if self._runs.settings.answers.notice_header else {}
 
     # The response
 
-    async def finish(self, status: int, body: bytes) -> Answer | None:
-        """Store the turn and return the answer with the session's id; see `gateway.ports.Forward`."""
+    def feed(self, piece: bytes) -> bytes:
+        """See `AnswerStage`."""
+        return piece if self._stream is None else self._stream.feed(piece)
+
+    async def finish(self, answer: Answer, streamed: bool) -> Answer:
+        """Store the turn and return the answer with the session's id."""
+        status, body = answer.status, answer.body
         if status in _REFUSED or 300 <= status < 400:  # no agent answers with a redirect
             self._session.release()
-            return None
+            return answer
         if status >= 400:
             await self._session.commit(self._failed_turn())
-            return None
+            return answer
         small = len(body) <= _SMALL
         stream = self._stream if not body.lstrip().startswith(b"{") else None
         run = await run_here_if(small, self._read, stream, body)
         notices = await self._store(run)  # before the answer is written: the id may be that of no session
-        return Answer(status, self._notices(notices), await run_here_if(small, self._write, stream, run, body))
+        headers = {**answer.headers, **self._notices(notices, answer.headers)}
+        return Answer(status, headers, await run_here_if(small, self._write, stream, run, body))
 
-    def abandoned(self) -> None:
-        """Store the turn as a failed one; see `gateway.ports.Forward`."""
+    def leave(self) -> Mapping[str, str]:
+        """See `AnswerStage`."""
+        return notice_header((ANSWER_MISSING,), {}) if self._runs.settings.answers.notice_header else {}
+
+    def abandon(self) -> None:
+        """Store the turn as a failed one."""
         try:
             self._session.commit_later(self._failed_turn())
         finally:

@@ -14,7 +14,7 @@ from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.offload import READING
-from gateway.ports import Answer, Answered, Finish, Forward
+from gateway.ports import Answer, AnswerStage, Forward
 from gateway.proxy import content_coding
 from gateway.proxy.body_copy import HELD_ANSWER, ResponseCopy
 from gateway.proxy.exchange import Exchange, ExchangePort
@@ -22,15 +22,15 @@ from gateway.proxy.interfaces import Client, RunningExchange
 from gateway.proxy.lifecycle import Lifecycle
 from gateway.proxy.relayed_head import head_with_length
 from gateway.proxy.request_log import RequestLog, log_ids
-from gateway.proxy.routes import Route
+from gateway.proxy.routes import Intent, Route
 
 
 class AnswerReport:
     """The report about one exchange. What takes long is done in the background."""
 
-    def __init__(self, exchange: RunningExchange, answered: Answered, lifecycle: Lifecycle, log: RequestLog) -> None:
+    def __init__(self, exchange: RunningExchange, stage: AnswerStage, lifecycle: Lifecycle, log: RequestLog) -> None:
         self._exchange = exchange
-        self._answered = answered
+        self._stage = stage
         self._lifecycle = lifecycle
         self._log = log
 
@@ -58,7 +58,7 @@ class AnswerReport:
     def _call(self, status: int, content: bytes) -> Coroutine[Any, Any, None] | None:
         """Call the use case; return the work that it leaves."""
         try:
-            left = self._answered(status, content)
+            left = self._stage.report(status, content)
         except Exception:
             self._log.internal_error(self._exchange)
             return None
@@ -93,7 +93,7 @@ class DecidedExchange(Exchange):
     """An exchange whose response goes back to the use case, if that has asked for it; see `gateway.ports.Forward`."""
 
     __slots__ = (
-        "_added", "_copies_response", "_copy", "_forward", "_held", "_relayed", "_relays", "_retry",
+        "_added", "_copies_response", "_copy", "_forward", "_held", "_holds", "_relayed", "_relays", "_retry",
         "_task", "held",
     )  # fmt: skip
 
@@ -107,7 +107,7 @@ class DecidedExchange(Exchange):
         self._relayed: list[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
         self._held: _HeldResponse | None = None
-        self._retry = self._relays = False
+        self._holds = self._retry = self._relays = False
         self._added = _NOTHING
 
     def send_again(self, forward: Forward) -> None:
@@ -155,7 +155,7 @@ class DecidedExchange(Exchange):
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`. Send on a response, or hold it back until the use case has decided what to do with it."""
         if self._copies_response:
-            passes = complete and self._forward.finish is None and head.status < 400
+            passes = complete and not self._holds and head.status < 400
             if passes and not head.chunked and len(piece) <= HELD_ANSWER:  # most responses; a copy would take time
                 self._copy, self.head = piece, head  # together, even if the next step fails
             else:
@@ -163,9 +163,9 @@ class DecidedExchange(Exchange):
         if self._retry and head.status >= 400:
             self._held = _HeldResponse(head)
             self._hold(self._held, piece, complete)
-        elif self._forward.finish is None:
+        elif not self._holds:
             Exchange.on_head(self, head, piece, complete)
-        elif self._forward.relay is not None and is_event_stream(head):
+        elif self.route.intent is Intent.EXECUTE_STREAM and is_event_stream(head):
             self._relays = True
             self._begin_unframed(head)
             self._relay(piece, complete)
@@ -198,7 +198,7 @@ class DecidedExchange(Exchange):
             self._decide_retry(held)
         elif complete:
             self._release(held, True)
-        elif held.size > (RETRY_BODY if self._forward.finish is None else HELD_ANSWER):
+        elif held.size > (HELD_ANSWER if self._holds else RETRY_BODY):
             self._release(held, False)
 
     def _release(self, held: _HeldResponse, complete: bool) -> None:
@@ -206,99 +206,80 @@ class DecidedExchange(Exchange):
         head, piece = held.head, b"".join(held.pieces)
         self._held = None
         self._retry = False
-        finish = self._forward.finish
-        if finish is None:
+        if not self._holds:
             super().on_head(head, piece, complete)
         elif complete:
-            self.run_task(self._finish_held(finish, head, piece))
+            self.run_task(self._finish_held(head, piece))
         else:
             try:
-                if head.status >= 300:
-                    self._give_up()
-                else:
-                    self._leave_unread()
+                self._give_up()
+                if head.status < 300:
+                    self._added = self._forward.leave()
             except GatewayError as exc:
                 self.refuse(exc)
                 return
             self._begin_unframed(head)
             super().on_body(piece, False)
 
-    async def _finish_held(self, finish: Finish, head: ResponseHead, body: bytes) -> None:
-        """Send a whole response as the use case finishes it."""
+    async def _finish_held(self, head: ResponseHead, body: bytes) -> None:
+        """Send a whole response as the stages finish it."""
         try:
             content = await content_coding.decode_response(head, body, HELD_ANSWER)
             if content is None and head.status < 300:
-                self._leave_unread()
-                answer = None
+                self._give_up()
+                self._added, changed = self._forward.leave(), False
             else:
-                answer = await finish(head.status, content or b"")
+                answer = await self._forward.finish(Answer(head.status, {}, content or b""))
+                self._added, changed = answer.headers, answer.body != (content or b"")
         except GatewayError as exc:
             self._task = None
             self.refuse(exc)
             return
         self._task = None
-        changed = answer is not None and answer.body != body
-        if answer is not None:
-            self._added = answer.headers
-            if changed:
-                self.answer, body = answer, answer.body
+        if changed:
+            self.answer, body = answer, answer.body
         super().on_head(head_with_length(head, len(body), changed), body, True)
 
-    def _leave_unread(self) -> None:
-        """Prepare to send a response of success as it came, because the use case can't read it.
-
-        Raises:
-            GatewayError: it must not be sent.
-        """
-        self._added = self._forward.unread_headers
-        self._give_up()
-        if self._forward.unread is not None:
-            self._forward.unread()
-
     def _relay(self, piece: bytes, complete: bool) -> None:
-        relay, finish = self._forward.relay, self._forward.finish
-        assert relay is not None
-        assert finish is not None
-        shown = relay(piece)
+        shown = self._forward.feed(piece)
         if self._relayed is not None:
             self._relayed.append(shown)
         super().on_body(shown, False)
         if complete:
-            self.run_task(self._finish_relayed(finish))
+            self.run_task(self._finish_relayed())
 
-    async def _finish_relayed(self, finish: Finish) -> None:
-        """Send the end of an event stream once the use case has finished it."""
-        answer = await finish(self.status, b"")
+    async def _finish_relayed(self) -> None:
+        """Send the end of an event stream once the stages have finished it."""
+        last = (await self._forward.finish(Answer(self.status, {}, b""), streamed=True)).body
         self._task = None
-        last = answer.body if answer is not None else b""
         if self._relayed is not None:
             self._relayed.append(last)
         super().on_body(last, True)
 
     def _give_up(self) -> None:
-        """Report to the use case that it will not be asked to finish the response, or not again."""
-        if self._forward.abandoned is not None:
-            try:
-                self._forward.abandoned()
-            except Exception:
-                self._port.log.internal_error(self)
+        """Report to the stages that they will not be asked to finish the response, or not again."""
+        try:
+            self._forward.abandon()
+        except Exception:
+            self._port.log.internal_error(self)
 
     def _finish(self) -> None:
-        forward = self._forward
-        if forward.abandoned is not None:
+        stages = self._forward.stages
+        if stages:
             self._give_up()
         Exchange._finish(self)
-        if forward.answered is not None:
-            self._report(forward.answered)
+        for stage in stages:
+            if stage.reports:
+                self._report(stage)
 
-    def _report(self, answered: Answered) -> None:
-        """Show the use case the cluster's response, which the exchange is done with."""
+    def _report(self, stage: AnswerStage) -> None:
+        """Show a stage the cluster's response, which the exchange is done with."""
         copy = self._copy
         if isinstance(copy, bytes):
             assert self.head is not None
             copy = ResponseCopy(HELD_ANSWER, self.head, True, copy, True)
         try:
-            AnswerReport(self, answered, self._port.lifecycle, self._port.log).run(copy)
+            AnswerReport(self, stage, self._port.lifecycle, self._port.log).run(copy)
         except Exception:
             self._port.log.internal_error(self)
 

@@ -58,8 +58,7 @@ class Dispatcher:
             try:
                 refuse_rewrite(target, fields.pairs())
             except GatewayError:
-                if forward.abandoned is not None:
-                    forward.abandoned()
+                forward.abandon()
                 raise
         return forward
 

@@ -6,14 +6,13 @@ import io
 import time
 from collections.abc import Awaitable, Set
 
-import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, release_frames
 from gateway.http1.request_heads import Fields, Request
 from gateway.observe.record import TraceContext
 from gateway.observe.trace_context import NOT_RECORDED, RECORDED, continue_trace, has_context, with_context
-from gateway.ports import Answer, Answered, ExecuteCall, Forward, Steps
+from gateway.ports import Answer, AnswerStage, ExecuteCall, Forward, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.decided import DecidedExchange
@@ -174,22 +173,20 @@ class Execution(DecidedExchange):
             if isinstance(decision, Answer):
                 self.reply(decision)
             else:
-                self._forward = decision  # `abandoned` is called if what follows fails
+                self._forward = decision  # its stages are abandoned if what follows fails
                 self._retry = decision.retry is not None
                 now = time.monotonic()
                 if decision.body is not None and self.route.intent in RUNS:
                     self._port.log.rewrote(now - self._read_at)
                 self._send(decision, raw, now)
 
-    def _report(self, answered: Answered) -> None:
+    def _report(self, stage: AnswerStage) -> None:
         """See `DecidedExchange`. There is nothing to report of a request for which no node could be reached."""
         if self._sent_head:
-            super()._report(answered)
+            super()._report(stage)
 
     def send_again(self, forward: Forward) -> None:
         """See `DecidedExchange`."""
-        if forward.answered is None and self._forward.answered is not None:
-            forward = msgspec.structs.replace(forward, answered=self._forward.answered)
         self._send(forward, self._raw, time.monotonic())
 
     def follow(self, deciding: Awaitable[Answer]) -> None:
@@ -226,13 +223,14 @@ class Execution(DecidedExchange):
         self._sent_at = now
         self._forward = forward
         self._raw = raw
-        if forward.finish is not None:
+        self._holds = forward.holds
+        if self._holds:
             self.outbound.decode = True
         self._copy = None
         if self.is_recorded:
             self._copies_response = True
-            self._relayed = [] if forward.relay is not None else None
-        elif forward.answered is not None:
+            self._relayed = [] if self._holds and self.route.intent is Intent.EXECUTE_STREAM else None
+        elif any(stage.reports for stage in forward.stages):
             self._copies_response = True
         self._state = SEND[self._state]
         self._port.upstream.send(self.outbound)
@@ -242,7 +240,7 @@ class Execution(DecidedExchange):
         body = self._forward.body
         pieces: Buffers = [self._raw] if body is None else body
         replaced = body is not None
-        plain = replaced and self._forward.finish is not None
+        plain = replaced and self._holds
         before, after = self.request.fields.around_length(self._host(authority), replaced=replaced, plain=plain)
         if len(pieces) == 1 and pieces[0]:
             size = len(pieces[0])

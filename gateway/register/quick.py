@@ -134,10 +134,9 @@ class QuickRun:
             reply = await self._send(target, forward, body)
             return await self._answer(target, forward, body, reply)
         finally:
-            if forward.abandoned is not None:
-                forward.abandoned()
-            if forward.answered is not None:
-                left = forward.answered(reply.status, reply.body)
+            forward.abandon()
+            for stage in forward.stages:
+                left = stage.report(reply.status, reply.body) if stage.reports else None
                 if left is not None:
                     await left
 
@@ -150,10 +149,8 @@ class QuickRun:
                 return again
             if again is not None:
                 forward, reply = again, await self._send(target, again, body)
-        finished = await forward.finish(reply.status, reply.body) if forward.finish is not None else None
-        if finished is not None:
-            return replace(finished, headers={**forward.response_headers, **finished.headers})
-        return replace(reply, headers=forward.response_headers)
+        finished = await forward.finish(reply)
+        return replace(finished, headers={**forward.response_headers, **finished.headers})
 
     async def _send(self, target: str, forward: Forward, body: bytes) -> Answer:
         pieces: Any = forward.body if forward.body is not None else [body]

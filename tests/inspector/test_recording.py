@@ -26,7 +26,7 @@ from tests.exactness.test_upgrade import UPGRADE, echo
 from tests.execute.conftest import StartDeployment, start_deployment
 from tests.inspector.sinks import MemorySink
 from tests.proxy.test_finish import chunked, response
-from tests.proxy.use_case import UseCase
+from tests.proxy.use_case import Stage, UseCase
 from tests.wire import RecordingUpstream, read_message, send_request
 
 __all__ = ["start_deployment"]
@@ -185,7 +185,7 @@ async def test_a_finished_response_is_recorded_as_it_came_and_as_it_went(start_g
 
     sink = MemorySink()
     async with RecordingUpstream([chunked(b"bef", b"ore")]) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], finish=finish)), ON, sinks=sink)
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], stages=(Stage(finish),))), ON, sinks=sink)
         await send_request(gateway.data_port, post(b"{}", EXECUTE))
         [record] = await sink.wait_for()
     assert (text_of(record, "response"), text_of(record, "answered")) == ("before", "after")
@@ -200,7 +200,7 @@ async def test_headers_that_are_added_to_a_held_response_are_no_other_answer(sta
 
     sink = MemorySink()
     async with RecordingUpstream([response(b"before")]) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], finish=finish)), ON, sinks=sink)
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], stages=(Stage(finish),))), ON, sinks=sink)
         await send_request(gateway.data_port, post(b"{}", EXECUTE))
         [record] = await sink.wait_for()
     assert (text_of(record, "response"), text_of(record, "answered")) == ("before", None)
@@ -212,7 +212,7 @@ async def test_the_time_of_a_held_response_is_that_of_its_head(start_gateway: St
 
     sink = MemorySink()
     async with RecordingUpstream([response(b"before")]) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], finish=refuse)), ON, sinks=sink)
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], stages=(Stage(refuse),))), ON, sinks=sink)
         await send_request(gateway.data_port, post(b"{}", EXECUTE))
         [record] = await sink.wait_for()
         metrics = gateway.metrics.render().decode()
@@ -226,7 +226,7 @@ async def test_an_event_stream_is_recorded(start_gateway: StartGateway) -> None:
         return Answer(status, {}, b"data: end\n\n")
 
     sink = MemorySink()
-    forward = Forward([b"{}"], finish=finish, relay=lambda piece: piece.replace(b"old", b"new"))
+    forward = Forward([b"{}"], stages=(Stage(finish, lambda piece: piece.replace(b"old", b"new")),))
     came = chunked(b"data: old\n\n", b"data: 2\n\n", kind=b"text/event-stream")
     async with RecordingUpstream([came]) as upstream:
         gateway = await start_gateway(upstream.url, UseCase(forward), ON, sinks=sink)

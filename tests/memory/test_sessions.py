@@ -603,5 +603,5 @@ async def test_a_session_is_released_although_the_turn_of_a_lost_run_can_not_be_
     run = object.__new__(SessionRun)
     run._session = await used.open(OWNER, "")
     with pytest.raises(RuntimeError):
-        run.abandoned()
+        run.abandon()
     assert used.in_use == 0

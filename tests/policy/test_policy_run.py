@@ -37,6 +37,7 @@ from tests.execute.stub_cluster import V2
 from tests.policy.conftest import Start, v2_answer
 from tests.policy.test_budget_stores import SlowStore, begin
 from tests.policy.test_usage import REPORTED, legacy
+from tests.proxy.use_case import Stage
 
 AGENT = ResolvedAgent(profile_of("3.6.0", "v2_bedrock"))
 BODY = json.dumps(v2_answer("call 4111")[1]).encode()
@@ -59,7 +60,7 @@ class Session:
         self.abandoned += 1
 
     def forward(self, **more: Any) -> Forward:
-        return Forward([b"{}"], finish=self.finish, abandoned=self.abandon, **more)
+        return Forward([b"{}"], stages=(Stage(self.finish, abandon=self.abandon),), **more)
 
 
 class Env:
@@ -100,9 +101,8 @@ def refusing(document: Any) -> Any:
 
 async def test_the_use_case_gets_the_answer_as_the_guardrail_changed_it() -> None:
     env, session = Env(changing), Session(Answer(200, {"X-Own": "1"}, b"own"))
-    forward = (await env.run()).attach(session.forward())
-    assert forward.finish is not None
-    answer = await forward.finish(200, BODY)
+    forward = session.forward().through(await env.run())
+    answer = await forward.finish(Answer(200, {}, BODY))
     [(_, given)] = session.finished
     assert json.loads(given)["message"]["content"] == [{"text": "call [card]"}]
     assert answer == Answer(200, {"X-Own": "1", "X-MLC-Gateway-Notice": "GUARDRAIL_CHANGED"}, b"own")
@@ -112,29 +112,27 @@ async def test_the_use_case_gets_the_answer_as_the_guardrail_changed_it() -> Non
 
 async def test_a_refused_answer_is_no_answer_for_the_use_case() -> None:
     env, session = Env(refusing), Session()
-    forward = (await env.run()).attach(session.forward())
-    assert forward.finish is not None
+    forward = session.forward().through(await env.run())
     with pytest.raises(GuardrailRefused):
-        await forward.finish(200, BODY)
-    assert (session.finished, session.abandoned) == ([], 1)
+        await forward.finish(Answer(200, {}, BODY))
+    assert session.finished == []
     assert env.spent == 18
 
 
 async def test_an_error_is_not_checked() -> None:
     env, session = Env(refusing), Session()
-    forward = (await env.run()).attach(session.forward())
-    assert forward.finish is not None
-    assert await forward.finish(500, b"{}") is None
+    forward = session.forward().through(await env.run())
+    error = Answer(500, {}, b"{}")
+    assert await forward.finish(error) == error
     assert session.finished == [(500, b"{}")]
 
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_what_is_not_held_is_read_after_it_was_sent(known: bool) -> None:
     env = Env()
-    forward = (await env.run()).attach(Forward())
-    assert forward.answered is not None
+    forward = Forward().through(await env.run())
     for body in (BODY if known else b"", BODY):
-        assert forward.answered(200, body) is None
+        assert forward.stages[0].report(200, body) is None
         assert env.spent == (18 if known else 0)
 
 
@@ -147,43 +145,40 @@ async def test_a_large_answer_is_read_on_another_thread(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(policy_handler, "read_usage", read)
     env = Env()
-    forward = (await env.run(streaming=True)).attach(Forward())
-    assert forward.answered is not None
-    left = forward.answered(200, b": wait\n\n" * 10_000 + b"".join(events()))
+    forward = Forward().through(await env.run(streaming=True))
+    left = forward.stages[0].report(200, b": wait\n\n" * 10_000 + b"".join(events()))
     assert left is not None
     assert (threads, env.spent) == ([], 0)
     await left
     assert (threads, env.spent) == (["reading"], 1125)
-    assert forward.answered(200, BODY) is None
+    assert forward.stages[0].report(200, BODY) is None
     assert env.spent == 1125
 
 
 async def test_a_held_answer_is_measured_once() -> None:
     env = Env(usage_header=True)
-    forward = (await env.run()).attach(Forward())
-    assert forward.finish is not None
-    assert forward.answered is not None
-    answer = await forward.finish(200, BODY)
-    assert answer is not None
+    forward = Forward().through(await env.run())
+    answer = await forward.finish(Answer(200, {}, BODY))
     assert answer.body == BODY
     assert answer.headers["X-MLC-Gateway-Usage"].startswith("input=11; output=7; model=")
-    assert forward.answered(200, BODY) is None
+    assert forward.stages[0].report(200, BODY) is None
     assert env.spent == 18
 
 
 async def test_what_cannot_be_read_is_unknown_or_refused() -> None:
-    forward = (await Env(usage_header=True).run()).attach(Forward(unread_headers={"X-Own": "1"}))
-    assert (forward.unread, forward.unread_headers) == (None, {"X-Own": "1", "X-MLC-Gateway-Usage": "unknown"})
-    forward = (await Env(refusing).run()).attach(Forward())
-    assert forward.unread is not None
+    own = Stage(Session().finish, left={"X-Own": "1"})
+    forward = Forward(stages=(own,)).through(await Env(usage_header=True).run())
+    assert forward.leave() == {"X-Own": "1", "X-MLC-Gateway-Usage": "unknown"}
+    forward = Forward().through(await Env(refusing).run())
     with pytest.raises(GuardrailUnavailable, match="too large"):
-        forward.unread()
+        forward.leave()
     assert [check["verdict"] for check in forward.guardrails] == ["failed"]
 
 
 def test_the_delivery_of_a_changed_request_has_the_notice() -> None:
     run = PolicyRun(Env().policies, AGENT, notices=[Notice("GUARDRAIL_CHANGED", "changed")])
-    forward = run.attach(Forward(delivery=Delivery(notices=("A",)), response_headers={"X-MLC-Gateway-Notice": "A"}))
+    sent = Forward(delivery=Delivery(notices=("A",)), response_headers={"X-MLC-Gateway-Notice": "A"})
+    forward = sent.through(run)
     assert forward.delivery == Delivery(notices=("A", "GUARDRAIL_CHANGED"))
     assert forward.response_headers == {"X-MLC-Gateway-Notice": "A, GUARDRAIL_CHANGED"}
 
@@ -232,13 +227,12 @@ async def test_an_answer_is_sent_once_its_cost_is_stored() -> None:
     store.gate.set()
     assert env.policies.budgets is not None
     env.policies.budgets._ledger = Ledger(store)
-    forward = (await env.run()).attach(Forward())
-    assert forward.finish is not None
+    forward = Forward().through(await env.run())
     store.gate.clear()
-    [finishing] = await begin(forward.finish(200, BODY))
+    [finishing] = await begin(forward.finish(Answer(200, {}, BODY)))
     assert not finishing.done()
     store.gate.set()
-    assert await finishing is None
+    assert await finishing == Answer(200, {}, BODY)
     assert list(store.spent.values()) == [18.0]
 
 
@@ -274,16 +268,16 @@ async def test_a_run_that_can_not_be_measured_gives_up_its_session(monkeypatch: 
     held = ["session"]
 
     async def handle(_: ExecuteCall) -> Forward:
-        return Forward([b"{}"], abandoned=held.clear)
+        return Forward([b"{}"], stages=(Stage(abandon=held.clear),))
 
     class Unknown:
         async def agent(self, *_: Any) -> None:
             return None
 
     def fail(*_: Any) -> Forward:
-        raise RuntimeError("attach")
+        raise RuntimeError("prepare")
 
-    monkeypatch.setattr(PolicyRun, "attach", fail)
+    monkeypatch.setattr(PolicyRun, "prepare", fail)
     policies = Policies(Meter(Prices([]), Metrics().usage))
     handler = PolicyHandler(handle, policies, Unknown(), Settings())  # type: ignore[arg-type]
     call = ExecuteCall("a", "POST", "/", CIMultiDictProxy(CIMultiDict()), b"{}", "id", False)

@@ -98,8 +98,8 @@ class SessionDeployment(Deployment):
             executed = self._execute(agent_id, data, forward)
         finally:
             self.core.llm = answer_any
-        assert forward.finish is not None
-        changed = self._run(_awaited(forward.finish(executed.status, json.dumps(executed.body).encode())))
+        assert forward.stages
+        changed = self._run(_awaited(forward.finish(Answer(executed.status, {}, json.dumps(executed.body).encode()))))
         return self.recorder.plan, executed, changed
 
 

@@ -12,7 +12,7 @@ import pytest
 from gateway.ports import Answer, Forward
 from gateway.proxy import decided
 from tests.conftest import StartGateway
-from tests.proxy.use_case import UseCase
+from tests.proxy.use_case import Stage, UseCase
 from tests.wire import PATIENCE, RecordingUpstream, read_message, send_request, send_until_closed
 
 REQUEST = b"POST /_plugins/_ml/agents/a/_execute HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
@@ -47,16 +47,9 @@ class Finisher:
     def abandon(self) -> None:
         self.abandoned += 1
 
-    def forward(self, relays: bool = False) -> Forward:
-        relay = (lambda piece: piece.replace(b"old", b"new id")) if relays else None
-        return Forward(
-            [b"{}"],
-            {"X-Own": "1"},
-            finish=self.finish,
-            relay=relay,
-            abandoned=self.abandon,
-            unread_headers={"X-Unread": "3"},
-        )
+    def forward(self) -> Forward:
+        stage = Stage(self.finish, lambda piece: piece.replace(b"old", b"new id"), {"X-Unread": "3"}, self.abandon)
+        return Forward([b"{}"], {"X-Own": "1"}, stages=(stage,))
 
 
 @pytest.mark.parametrize("request_bytes", [REQUEST, OLD], ids=["1.1", "1.0"])
@@ -194,15 +187,16 @@ async def test_a_fault_of_the_use_case_is_an_internal_error(start_gateway: Start
         raise RuntimeError("fault")
 
     async with RecordingUpstream([response(b"{}")]) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], finish=fail)))
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], stages=(Stage(fail),))))
         answer = await send_request(gateway.data_port, REQUEST)
     assert answer.line.startswith(b"HTTP/1.1 500")
 
 
 async def test_a_retry_is_decided_before_the_response_is_finished(start_gateway: StartGateway) -> None:
     finisher = Finisher(Answer(200, {}, b"finished"))
-    again = finisher.forward()
-    first = Forward([b"1"], retry=lambda status, body: again if body == b"again" else None, finish=finisher.finish)
+    again = Forward([b"{}"])
+    first = Forward([b"1"], retry=lambda status, body: again if body == b"again" else None)
+    first = first.through(Stage(finisher.finish))
     async with RecordingUpstream([response(b"again", status=b"400 Bad"), response(b"{}")]) as upstream:
         gateway = await start_gateway(upstream.url, UseCase(first))
         answer = await send_request(gateway.data_port, REQUEST)
@@ -215,7 +209,7 @@ async def test_an_event_stream_is_relayed_and_finished(start_gateway: StartGatew
     finisher = Finisher(Answer(200, {}, b"data: end\n\n"))
     came = chunked(b"data: old\n\n", b"data: 2\n\n", kind=b"text/event-stream; charset=utf-8")
     async with RecordingUpstream([came]) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(finisher.forward(relays=True)))
+        gateway = await start_gateway(upstream.url, UseCase(finisher.forward()))
         answer = await send_request(gateway.data_port, request_bytes)
     assert answer.body == b"data: new id\n\ndata: 2\n\ndata: end\n\n"
     assert finisher.seen == [(200, b"")]
@@ -235,7 +229,7 @@ async def test_events_arrive_before_the_stream_ends(start_gateway: StartGateway)
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server, asyncio.timeout(PATIENCE):
         port = server.sockets[0].getsockname()[1]
-        gateway = await start_gateway(f"http://127.0.0.1:{port}", UseCase(finisher.forward(relays=True)))
+        gateway = await start_gateway(f"http://127.0.0.1:{port}", UseCase(finisher.forward()))
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
         writer.write(STREAM)
         await reader.readuntil(b"data: new id\n\n")
@@ -249,7 +243,7 @@ async def test_events_arrive_before_the_stream_ends(start_gateway: StartGateway)
 async def test_an_error_in_place_of_a_stream_is_held(start_gateway: StartGateway) -> None:
     finisher = Finisher()
     async with RecordingUpstream([response(b"{}", status=b"400 Bad")]) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(finisher.forward(relays=True)))
+        gateway = await start_gateway(upstream.url, UseCase(finisher.forward()))
         answer = await send_request(gateway.data_port, STREAM)
     assert (answer.line, answer.body) == (b"HTTP/1.1 400 Bad", b"{}")
     assert finisher.seen == [(400, b"{}")]
@@ -267,47 +261,50 @@ def _fail_at_once(*_: object) -> None:
     raise RuntimeError("fault")
 
 
+def through(stage: Stage) -> Forward:
+    return Forward([b"{}"], stages=(stage,))
+
+
 FAULTS: dict[str, tuple[Forward, str]] = {
-    "finish": (Forward([b"{}"], finish=_fail), "RuntimeError"),
+    "finish": (through(Stage(_fail)), "RuntimeError"),
     "headers of the finished answer": (
-        Forward([b"{}"], finish=Finisher(Answer(200, BAD_HEADERS, b"{}")).finish),
+        through(Stage(Finisher(Answer(200, BAD_HEADERS, b"{}")).finish)),
         "UnicodeEncodeError",
     ),
     "headers of the response": (Forward([b"{}"], BAD_HEADERS), "UnicodeEncodeError"),
     "headers of an unread response": (
-        Forward([b"{}"], finish=_fail, unread_headers=BAD_HEADERS, abandoned=_fail_at_once),
+        through(Stage(_fail, left=BAD_HEADERS, abandon=_fail_at_once)),
         "UnicodeEncodeError",
     ),
     "retry": (Forward([b"{}"], retry=_fail_at_once), "RuntimeError"),
     "answer of a retry": (Forward([b"{}"], retry=lambda *_: Answer(200, BAD_HEADERS, b"")), "UnicodeEncodeError"),
     "awaited answer of a retry": (Forward([b"{}"], retry=_fail), "RuntimeError"),
     "body of a retry": (Forward([b"{}"], retry=lambda *_: Forward([7])), "TypeError"),  # type: ignore[list-item]
-    "piece of a stream": (Forward([b"{}"], finish=_fail, relay=_fail_at_once), "RuntimeError"),  # type: ignore[arg-type]
-    "end of a stream": (Forward([b"{}"], finish=_fail, relay=lambda piece: piece), "RuntimeError"),
-    "last piece of a stream": (
-        Forward([b"{}"], finish=Finisher(Answer(200, {}, 7)).finish, relay=lambda piece: piece),  # type: ignore[arg-type]
-        "TypeError",
-    ),
+    "piece of a stream": (through(Stage(_fail, _fail_at_once)), "RuntimeError"),  # type: ignore[arg-type]
+    "end of a stream": (through(Stage(_fail)), "RuntimeError"),
+    "last piece of a stream": (through(Stage(Finisher(Answer(200, {}, 7)).finish)), "TypeError"),  # type: ignore[arg-type]
 }
 
 
-@pytest.mark.parametrize(("forward", "kind"), FAULTS.values(), ids=FAULTS.keys())
+@pytest.mark.parametrize("name", FAULTS)
 async def test_every_fault_ends_the_exchange_and_is_logged(
     start_gateway: StartGateway,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-    forward: Forward,
-    kind: str,
+    name: str,
 ) -> None:
+    forward, kind = FAULTS[name]
     came = response(b"{}", status=b"400 Bad" if forward.retry is not None else b"200 OK")
-    if forward.relay is not None:
+    request = REQUEST
+    if name.endswith("of a stream"):
+        request = STREAM
         came = chunked(b"data: 1\n\n", kind=b"text/event-stream")
-    elif forward.unread_headers:
+    elif name.endswith("an unread response"):
         monkeypatch.setattr(decided, "HELD_ANSWER", 10)
         came = response(b"x" * 300_000)
     async with RecordingUpstream([came]) as upstream:
         gateway = await start_gateway(upstream.url, UseCase(forward))
-        close = REQUEST.replace(b"Host: x", b"Host: x\r\nConnection: close")
+        close = request.replace(b"Host: x", b"Host: x\r\nConnection: close")
         async with asyncio.timeout(PATIENCE):
             answer = await send_until_closed(gateway.data_port, close)
         assert not gateway._now.port.lifecycle.running

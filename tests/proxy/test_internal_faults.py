@@ -35,7 +35,7 @@ from gateway.upstream.nodes import NodeSet
 from gateway.upstream.pool import Pool
 from gateway.upstream.response_receiver import ResponseReceiver
 from tests.conftest import StartGateway, settings_for
-from tests.proxy.use_case import UseCase
+from tests.proxy.use_case import Stage, UseCase
 from tests.wire import RecordingUpstream, read_message
 
 EXECUTE = "/_plugins/_ml/agents/a/_execute"
@@ -115,7 +115,7 @@ async def test_the_client_is_answered_and_nothing_leaks(
         "inspector": {"enabled": True, "sqlite": {"directory": str(tmp_path)}},
         "upstream": {"connections": 2},
     }
-    use_case = UseCase(Forward([b"{}"], answered=lambda status, body: None))
+    use_case = UseCase(Forward([b"{}"], stages=(Stage(report=lambda status, body: None),)))
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, use_case, over)
         client = Client(gateway)
@@ -135,7 +135,7 @@ async def test_a_run_whose_measurement_fails_gives_up_what_it_holds(
 ) -> None:
     held: list[str] = ["session"]
     async with RecordingUpstream() as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], abandoned=held.clear)))
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], stages=(Stage(abandon=held.clear),))))
         client = Client(gateway)
         fail_once(monkeypatch, RequestLog, "rewrote")
         assert await client.status(*REQUESTS["run"]) == 500

@@ -1,4 +1,4 @@
-"""`Forward.answered`: the use case is shown the cluster's response after it was sent on."""
+"""`AnswerStage.report`: a stage is shown the cluster's response after it was sent on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.ports import Answer, Forward
 from gateway.proxy import decided
 from tests.conftest import StartGateway
 from tests.proxy.test_finish import COMPRESSED, REQUEST, STREAM, chunked, response
-from tests.proxy.use_case import UseCase
+from tests.proxy.use_case import Stage, UseCase
 from tests.wire import PATIENCE, RecordingUpstream, read_message, send_request
 
 
@@ -39,6 +39,10 @@ class Listener:
 LARGE = b"x" * 300_000
 
 
+def heard_by(listener: Listener) -> UseCase:
+    return UseCase(Forward([b"{}"], stages=(Stage(report=listener.answered),)))
+
+
 @pytest.mark.parametrize(
     ("came", "body", "seen"),
     [
@@ -62,7 +66,7 @@ async def test_the_response_is_shown_and_sent_unchanged(
 ) -> None:
     listener = Listener()
     async with RecordingUpstream([came]) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], answered=listener.answered)))
+        gateway = await start_gateway(upstream.url, heard_by(listener))
         answer = await send_request(gateway.data_port, STREAM if b"event-stream" in came else REQUEST)
         assert answer.body == body
         assert await listener.first() == seen
@@ -74,7 +78,7 @@ async def test_a_response_over_the_limit_is_not_kept(
     monkeypatch.setattr(decided, "HELD_ANSWER", 100_000)
     listener = Listener()
     async with RecordingUpstream([response(LARGE)]) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], answered=listener.answered)))
+        gateway = await start_gateway(upstream.url, heard_by(listener))
         answer = await send_request(gateway.data_port, REQUEST)
         assert answer.body == LARGE
         assert await listener.first() == (200, b"")
@@ -87,7 +91,7 @@ async def test_a_content_over_the_limit_is_not_shown(
     listener = Listener()
     body = gzip.compress(LARGE)
     async with RecordingUpstream([response(body, b"Content-Encoding: gzip")]) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], answered=listener.answered)))
+        gateway = await start_gateway(upstream.url, heard_by(listener))
         assert (await send_request(gateway.data_port, REQUEST)).body == body
         assert await listener.first() == (200, b"")
 
@@ -107,7 +111,7 @@ async def test_events_are_not_held(start_gateway: StartGateway) -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server, asyncio.timeout(PATIENCE):
         port = server.sockets[0].getsockname()[1]
-        use_case = UseCase(Forward([b"{}"], answered=listener.answered))
+        use_case = heard_by(listener)
         gateway = await start_gateway(f"http://127.0.0.1:{port}", use_case)
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
         writer.write(STREAM)
@@ -127,7 +131,7 @@ async def test_an_incomplete_response_has_no_body(start_gateway: StartGateway, b
 
     listener = Listener()
     async with RecordingUpstream(script=break_off) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], answered=listener.answered)))
+        gateway = await start_gateway(upstream.url, heard_by(listener))
         _, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
         writer.write(REQUEST)
         assert await listener.first() == (status, b"")
@@ -140,7 +144,7 @@ async def test_a_finished_response_is_shown_as_the_cluster_sent_it(start_gateway
 
     listener = Listener()
     async with RecordingUpstream([chunked(b"as it ", b"came")]) as upstream:
-        forward = Forward([b"{}"], finish=finish, answered=listener.answered)
+        forward = Forward([b"{}"], stages=(Stage(finish, report=listener.answered),))
         gateway = await start_gateway(upstream.url, UseCase(forward))
         assert (await send_request(gateway.data_port, REQUEST)).body == b"another"
         assert await listener.first() == (200, b"as it came")
@@ -148,7 +152,7 @@ async def test_a_finished_response_is_shown_as_the_cluster_sent_it(start_gateway
 
 async def test_of_a_retry_the_last_response_is_shown(start_gateway: StartGateway) -> None:
     listener = Listener()
-    forward = Forward([b"1"], retry=lambda status, body: Forward([b"2"]), answered=listener.answered)
+    forward = Forward([b"1"], retry=lambda status, body: Forward([b"2"])).through(Stage(report=listener.answered))
     async with RecordingUpstream([response(b"again", status=b"400 Bad"), response(b"{}")]) as upstream:
         gateway = await start_gateway(upstream.url, UseCase(forward))
         assert (await send_request(gateway.data_port, REQUEST)).body == b"{}"
@@ -160,7 +164,7 @@ async def test_a_fault_of_the_use_case_does_not_reach_the_client(start_gateway: 
         raise RuntimeError("fault")
 
     async with RecordingUpstream([response(b"{}")]) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], answered=fail)))
+        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], stages=(Stage(report=fail),))))
         for _ in range(2):
             assert (await send_request(gateway.data_port, REQUEST)).line == b"HTTP/1.1 200 OK"
 
@@ -175,7 +179,9 @@ async def test_a_gateway_that_stops_waits_for_the_work_that_is_left(start_gatewa
         raise RuntimeError("which is logged")
 
     async with RecordingUpstream([response(body)]) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], answered=lambda *_: work())))
+        gateway = await start_gateway(
+            upstream.url, UseCase(Forward([b"{}"], stages=(Stage(report=lambda *_: work()),)))
+        )
         assert (await send_request(gateway.data_port, REQUEST)).body == body
         async with asyncio.timeout(PATIENCE):
             await ends.wait()
@@ -200,7 +206,7 @@ async def test_a_gateway_that_stops_waits_for_the_report_of_a_large_response(
     monkeypatch.setattr(decided, "READING", Reading())
     listener = Listener()
     async with RecordingUpstream([response(LARGE)]) as upstream:
-        gateway = await start_gateway(upstream.url, UseCase(Forward([b"{}"], answered=listener.answered)))
+        gateway = await start_gateway(upstream.url, heard_by(listener))
         assert (await send_request(gateway.data_port, REQUEST)).body == LARGE
         async with asyncio.timeout(PATIENCE):
             await began.wait()
