@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gateway.config.inspector import Inspector
 from gateway.config.schema import Settings
-from gateway.execute.answers import recorded_usage
+from gateway.execute.run_events import recorded_usage
 from gateway.inspector.recorder import Recorder
 from gateway.inspector.records import ReadUsage
 from gateway.inspector.stores.registry import open_sinks, open_store

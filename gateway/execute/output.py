@@ -8,8 +8,7 @@ import msgspec
 
 from gateway.agents.rules import rule_for
 from gateway.config.schema import Rule, Settings
-from gateway.execute.answers import read_answer
-from gateway.execute.run_answer import MEMORY_ID, RunAnswer
+from gateway.execute.run_answer import MEMORY_ID, RunAnswer, read_answer
 from gateway.memory.model import Usage
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile

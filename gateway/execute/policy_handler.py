@@ -10,12 +10,11 @@ import msgspec
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.config.schema import Settings
 from gateway.errors import GatewayError
-from gateway.execute.answer_stream import StreamReader
-from gateway.execute.answers import NOT_READ, read_usage
 from gateway.execute.deliveries import model_name, with_notices
 from gateway.execute.guarded import GuardedCall
 from gateway.execute.handler import Handler
 from gateway.execute.response_headers import notice_header
+from gateway.execute.run_events import NOT_READ, StreamReader, read_usage
 from gateway.memory.model import Usage as Tokens
 from gateway.notices import Notice
 from gateway.observe.record import Usage

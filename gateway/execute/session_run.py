@@ -10,14 +10,13 @@ import msgspec
 from gateway.agents.rules import rule_for
 from gateway.config.schema import Rule, Settings
 from gateway.errors import InvalidInput, Problem, SignatureConflict
-from gateway.execute.answer_stream import StreamReader
-from gateway.execute.answers import read_answer
 from gateway.execute.deliveries import QUESTION, with_notices
 from gateway.execute.output import Outputs, with_memory_id
 from gateway.execute.reporter import Reporter
 from gateway.execute.response_headers import BOTH_SENT, DELIVERY, delivery_value, notice_header
 from gateway.execute.rewriter import new_turn_id
-from gateway.execute.run_answer import RunAnswer
+from gateway.execute.run_answer import RunAnswer, read_answer
+from gateway.execute.run_events import StreamReader
 from gateway.execute.session_request import IDS, Earlier, SessionRequest, compose
 from gateway.memory.model import Message, Metadata, Turn
 from gateway.memory.owner import agent_of, owner_of

@@ -22,7 +22,7 @@ BRANCHES = ("gateway.agents.errors", "gateway.admin.application", "gateway.proxy
 _VARIABLES = {"MLC_PASSWORD", "MLC_GATEWAYS", "MLC_ADMIN_TOKEN", "XDG_STATE_HOME"}  # of the environment: no codes
 _EVENTS = {  # types of AG-UI events
     *("RUN_ERROR", "RUN_FINISHED", "TEXT_MESSAGE_CONTENT"),
-    *("TOOL_CALL_ARGS", "TOOL_CALL_RESULT", "TOOL_CALL_START"),
+    *("TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT", "TOOL_CALL_START"),
 }
 _REASONS = {"MAX_TOKENS", "PROHIBITED_CONTENT"}  # why Gemini stopped
 _OTHERS = ("simulator", "demo")  # their constants belong to providers and clusters

@@ -11,10 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.execute.answer_stream import StreamReader
-from gateway.execute.answers import read_answer
 from gateway.execute.output import unified_answer, with_memory_id
-from gateway.execute.run_answer import RunAnswer
+from gateway.execute.run_answer import RunAnswer, read_answer
+from gateway.execute.run_events import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    RunEnded,
+    RunEvent,
+    RunFailed,
+    SessionNamed,
+    StreamReader,
+    TextDelta,
+    ToolResult,
+)
 from gateway.memory.model import Message, Metadata, Usage
 from gateway.mlcommons.profile import AgentProfile
 from gateway.providers.registry import provider
@@ -375,6 +385,44 @@ def test_a_recorded_stream(case: str, size: int) -> None:
     body = STREAMS[name].encode()
     assert streamed(profile, body, size) == expected
     assert streamed(profile, body.replace(b"\n", b"\r\n"), size) == expected
+
+
+EVENTS: dict[str, list[RunEvent]] = {
+    "tool": [
+        SessionNamed("7DQFAKIByH5265j2YvEl"),
+        CallStart("call_427_1", "ListIndexTool"),
+        CallArguments("call_427_1", '{"question":"tool arg \\"q\\"","input":"x","index":"*"}'),
+        CallEnd("call_427_1"),
+        ToolResult("call_427_1", INDICES),
+        *map(TextDelta, ["final ", "answer ", "after ", "tool ", "(call ", "428) "]),
+        RunEnded(),
+    ],
+    "AG-UI, tool of the client": [
+        CallStart("call_4_1", "show_alert"),
+        CallArguments("call_4_1", '{"message": "hi \\"there\\""}'),
+        CallEnd("call_4_1"),
+        RunEnded(),
+    ],
+    "AG-UI, error": [RunFailed("", "Memory [t1] not found")],
+    "error of the cluster": [RunFailed("", "Expected RemoteInferenceInputDataSet for agent execution")],
+    "error of the LLM": [
+        RunFailed(
+            "",
+            'Error from remote service: {"error": {"message": "fake openai error 400", '
+            '"type": "invalid_request_error", "param": null, "code": null}}',
+        ),
+        RunEnded(),
+    ],
+}
+
+
+@pytest.mark.parametrize("size", [1, 10_000])
+@pytest.mark.parametrize("case", EVENTS)
+def test_the_events_of_a_recorded_stream(case: str, size: int) -> None:
+    profile, name, _ = STREAMED[case]
+    body, reader = STREAMS[name].encode(), StreamReader(profile)
+    pieces = (body[begin : begin + size] for begin in range(0, len(body), size))
+    assert [event for piece in pieces for event in reader.feed(piece)] == EVENTS[case]
 
 
 def test_a_stream_without_its_last_event_has_failed() -> None:

@@ -16,9 +16,9 @@ from gateway.config.policy import Guardrail, UsageBudget
 from gateway.config.schema import Settings
 from gateway.errors import GuardrailRefused, GuardrailUnavailable
 from gateway.execute import policy_handler
-from gateway.execute.answers import read_usage
 from gateway.execute.guarded import GuardedCall
 from gateway.execute.policy_handler import PolicyHandler, PolicyRun
+from gateway.execute.run_events import read_usage
 from gateway.notices import Notice
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.config.policy import Price
-from gateway.execute.answers import read_answer, read_usage, recorded_usage
+from gateway.execute.run_answer import read_answer
+from gateway.execute.run_events import read_usage, recorded_usage
 from gateway.memory.model import Usage as Tokens
 from gateway.observe.metrics import MOST_MODELS, UsageMetrics
 from gateway.observe.record import Delivery, Usage

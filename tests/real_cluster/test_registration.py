@@ -20,8 +20,8 @@ from opensearchpy import OpenSearch
 from opensearchpy.exceptions import TransportError
 
 from gateway.agents.documents import read_profile
-from gateway.execute.answers import read_answer
 from gateway.execute.response_headers import NOTICE
+from gateway.execute.run_answer import read_answer
 from gateway.memory.model import Usage
 
 from .agents import WIRES, Api

@@ -1,0 +1,353 @@
+"""What an agent's answer says, event by event, and the reader of event streams. Pure.
+
+An agent sends ``data: {"inference_results": [{"output": [memory_id, …, {"name": "response", "dataAsMap": {"content",
+"is_last"}}]}]}``, where the content is a piece of text, a piece of a tool call, a whole tool call, or a tool's output.
+An AG-UI agent sends events with a `type`. Recorded on 3.8.0 (docs/internals/facts.md, "Answers and memory").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.execute.run_answer import (
+    MEMORY_ID,
+    OutputReader,
+    RunAnswer,
+    assistant,
+    decode,
+    read_answer,
+    tool_result,
+)
+from gateway.memory.model import Block, Message, Usage
+from gateway.mlcommons.generations import AgentType, Generation
+from gateway.mlcommons.profile import AgentProfile
+from gateway.observe.record import Delivery
+from gateway.observe.record import Usage as RecordedUsage
+from gateway.policy.usage import Prices
+from gateway.providers.base import ToolCall
+from gateway.providers.responses import member, objects, text
+
+
+class TextDelta(Struct, frozen=True):
+    """The next piece of the assistant's text."""
+
+    text: str
+
+
+class CallStart(Struct, frozen=True):
+    """A tool call begins."""
+
+    id: str
+    name: str
+
+
+class CallArguments(Struct, frozen=True):
+    """The next piece of a call's arguments, as JSON text."""
+
+    id: str
+    text: str
+
+
+class CallEnd(Struct, frozen=True):
+    """All of a call's arguments have come."""
+
+    id: str
+
+
+class ToolResult(Struct, frozen=True):
+    """The output of a tool."""
+
+    id: str
+    text: str
+
+
+class TokensUsed(Struct, frozen=True):
+    """The tokens of all LLM calls of the run so far."""
+
+    usage: Usage
+
+
+class SessionNamed(Struct, frozen=True):
+    """The cluster's memory has the run under this id."""
+
+    memory_id: str
+
+
+class RunFailed(Struct, frozen=True):
+    """The run has failed. code: "" if the answer gives none."""
+
+    code: str
+    text: str
+
+
+class RunEnded(Struct, frozen=True):
+    """The run has ended, which a failed one may do, too."""
+
+
+RunEvent = (
+    TextDelta | CallStart | CallArguments | CallEnd | ToolResult | TokensUsed | SessionNamed | RunFailed | RunEnded
+)
+
+_REMOTE_ERROR = "Error from remote service: "
+
+
+class RunFold:
+    """The events of one run, as a conversation."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._text: list[str] = []
+        self._uses: dict[str, Block] = {}
+        """Tool calls of the message that is being read, by id."""
+        self._arguments: dict[str, list[str]] = {}
+        self._memory_id = ""
+        self._usage: Usage | None = None
+        self.ended = self._failed = False
+
+    def add(self, event: RunEvent) -> None:
+        """Take the next event."""
+        match event:
+            case TextDelta():
+                self._text.append(event.text)
+            case CallStart():
+                self._uses[event.id] = {"toolUse": {"toolUseId": event.id, "name": event.name, "input": {}}}
+                self._arguments[event.id] = []
+            case CallArguments() if event.id in self._arguments:
+                self._arguments[event.id].append(event.text)
+            case ToolResult() if event.id in self._uses:
+                use = self._finished(event.id)
+                self._messages += [*assistant("".join(self._text), [use]), tool_result(use["toolUse"], event.text)]
+                self._text = []
+            case TokensUsed():
+                self._usage = event.usage
+            case SessionNamed():
+                self._memory_id = event.memory_id
+            case RunFailed():
+                self._failed = True
+            case RunEnded():
+                self.ended = True
+
+    def answer(self) -> RunAnswer:
+        """Return what the events say so far. The run has failed if it has not ended."""
+        uses = [self._finished(id) for id in list(self._uses)]
+        reply = "".join(self._text)
+        if self._failed or not self.ended or (reply.startswith(_REMOTE_ERROR) and not self._messages):
+            return RunAnswer(None, tuple(self._messages), self._usage, memory_id=self._memory_id, failed=True)
+        reason = "tool_use" if uses else ""
+        return RunAnswer(reply, (*self._messages, *assistant(reply, uses)), self._usage, reason, self._memory_id)
+
+    def _finished(self, id: str) -> Block:
+        use = self._uses.pop(id)
+        use["toolUse"]["input"] = _arguments("".join(self._arguments.pop(id)))
+        return use
+
+
+def _arguments(written: str) -> dict[str, Any]:
+    """Return the arguments of a tool call as an object."""
+    value = decode(written)
+    if isinstance(value, dict):
+        return value
+    return {"input": written} if written else {}
+
+
+MOST = 16 * 1024 * 1024
+"""Largest answer that is collected, in bytes."""
+_END = re.compile(rb"\r?\n\r?\n")
+
+
+class StreamReader:
+    """Reads a stream, and collects what its events say. most: bytes; of a longer answer nothing is kept."""
+
+    def __init__(self, profile: AgentProfile, most: int = MOST) -> None:
+        self._profile = profile
+        self._most = most
+        self._size = 0
+        self._pending = bytearray()
+        self._parser: _Parser | None = None
+        self._fold: RunFold | None = None
+
+    def feed(self, piece: bytes) -> list[RunEvent]:
+        """Take the next bytes of the decoded body. Return what they say."""
+        self._size += len(piece)
+        if self._size > self._most:
+            self._pending, self._parser, self._fold = bytearray(), None, None
+            return []
+        searched = max(len(self._pending) - 3, 0)  # an end may have begun there
+        self._pending += piece
+        begin = 0
+        events: list[RunEvent] = []
+        for end in _END.finditer(self._pending, searched):
+            events += self._read(bytes(self._pending[begin : end.start()]))
+            begin = end.end()
+        del self._pending[:begin]
+        return events
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether an event reported the end of the run."""
+        return self._fold is not None and self._fold.ended
+
+    def answer(self) -> RunAnswer:
+        """Return what was read. It has failed if an event reported an error, or the last event is missing."""
+        return RunAnswer(failed=True) if self._fold is None else self._fold.answer()
+
+    def _read(self, lines: bytes) -> list[RunEvent]:
+        data = b"\n".join(line[5:].lstrip(b" ") for line in lines.splitlines() if line.startswith(b"data:"))
+        document = decode(data)
+        if not isinstance(document, dict):
+            return []
+        if self._parser is None or self._fold is None:
+            reader = OutputReader(self._profile, hashlib.sha256(data).hexdigest()[:16])
+            self._parser, self._fold = _Parser(reader, self._profile.agent_type is AgentType.AG_UI), RunFold()
+        events = list(self._parser.events(document))
+        for event in events:
+            self._fold.add(event)
+        return events
+
+
+class _Parser:
+    """Reads the documents of one stream, in order."""
+
+    def __init__(self, reader: OutputReader, ag_ui: bool) -> None:
+        self._reader = reader
+        self._ag_ui = ag_ui
+        self._has_text = self._has_results = self._has_ended = False
+        self._memory_id = ""
+        self._open: dict[str, None] = {}
+        """Calls without a result, in order."""
+
+    def events(self, document: dict[str, Any]) -> Iterator[RunEvent]:
+        """Return what a document says."""
+        if "error" in document:
+            error = document["error"]
+            yield RunFailed(text(member(error, "type")), text(member(error, "reason")) or _plain(error))
+        elif "type" in document:
+            yield from self._ag_ui_event(document)
+        outputs = list(objects(member(document, "inference_results", 0, "output")))
+        usage = self._reader.token_usage(outputs)
+        if usage is not None:
+            yield TokensUsed(usage)
+        for output in outputs:
+            if output.get("name") == MEMORY_ID:
+                yield from self._named(text(output.get("result")))
+            elif output.get("name") == "response":
+                content, is_last = text(member(output, "dataAsMap", "content")), member(output, "dataAsMap", "is_last")
+                if content or is_last is not True:
+                    yield from self._content(content)
+                if is_last is True:
+                    yield from self._ended()
+
+    def _named(self, memory_id: str) -> Iterator[RunEvent]:
+        if memory_id not in ("", self._memory_id):
+            self._memory_id = memory_id
+            yield SessionNamed(memory_id)
+
+    def _ended(self) -> Iterator[RunEvent]:
+        if not self._has_ended:
+            self._has_ended = True
+            yield RunEnded()
+
+    def _content(self, content: str) -> Iterator[RunEvent]:
+        if self._ag_ui:  # it was sent `input`
+            event = decode(content)
+            if isinstance(event, dict):
+                yield from self._ag_ui_event(event)
+        elif self._open:  # the cluster runs the tool before it calls the LLM again
+            yield from self._result(next(iter(self._open)), content)
+        elif content.startswith(_REMOTE_ERROR) and not self._has_text and not self._has_results:
+            yield RunFailed("", content)
+        elif not _is_piece_of_call(content):
+            response = self._reader.response(content)
+            if response is None or not response.tool_calls:
+                yield from self._delta(content)
+                return
+            if not self._has_text:
+                yield from self._delta(response.text)
+            for block in self._reader.tool_uses(response.tool_calls[:1]):
+                use = block["toolUse"]
+                yield from self._start(use["toolUseId"], use["name"])
+                yield CallArguments(use["toolUseId"], msgspec.json.encode(use["input"]).decode())
+                yield CallEnd(use["toolUseId"])
+
+    def _ag_ui_event(self, event: dict[str, Any]) -> Iterator[RunEvent]:
+        id, delta = text(event.get("toolCallId")), text(event.get("delta"))
+        match event.get("type"):
+            case "TEXT_MESSAGE_CONTENT":
+                yield from self._delta(delta)
+            case "TOOL_CALL_START" if id:
+                for block in self._reader.tool_uses((ToolCall(id, text(event.get("toolCallName")), {}),)):
+                    yield from self._start(id, block["toolUse"]["name"])
+            case "TOOL_CALL_ARGS" if delta and id in self._open:
+                yield CallArguments(id, delta)
+            case "TOOL_CALL_END" if id in self._open:
+                yield CallEnd(id)
+            case "TOOL_CALL_RESULT":
+                yield from self._result(id, text(event.get("content")))
+            case "RUN_ERROR":
+                yield RunFailed(text(event.get("code")), text(event.get("message")))
+            case "RUN_FINISHED":
+                yield from self._ended()
+
+    def _delta(self, piece: str) -> Iterator[RunEvent]:
+        if piece:
+            self._has_text = True
+            yield TextDelta(piece)
+
+    def _start(self, id: str, name: str) -> Iterator[RunEvent]:
+        self._open[id] = None
+        yield CallStart(id, name)
+
+    def _result(self, id: str, output: str) -> Iterator[RunEvent]:
+        if id in self._open:
+            del self._open[id]
+            self._has_text, self._has_results = False, True
+            yield ToolResult(id, output)
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_piece_of_call(content: str) -> bool:
+    """Return True for ``[{"index": 0.0, "function": {…}}]``. The whole call follows the last piece."""
+    pieces = decode(content) if content.startswith("[{") else None
+    return isinstance(pieces, list) and all(isinstance(member(piece, "function"), dict) for piece in pieces)
+
+
+_PIECE = 64 * 1024
+"""Bytes of a stream that are searched for the end of an event at a time: the search blocks all other threads."""
+NOT_READ = AgentProfile("", "", "", (), Generation.TEXT)
+"""Stands for an agent that can't be read."""
+
+
+def read_usage(profile: AgentProfile | None, body: bytes, streaming: bool) -> Usage | None:
+    """Return the tokens of all LLM calls of a run; None if its answer does not report them.
+
+    profile: None if the agent can't be read. body: decoded; of an event stream, all of it. streaming: the answer may be
+    an event stream.
+    """
+    profile = profile or NOT_READ
+    if streaming and not body.lstrip().startswith(b"{"):
+        reader = StreamReader(profile)
+        for start in range(0, len(body), _PIECE):
+            reader.feed(body[start : start + _PIECE])
+        return reader.answer().usage
+    return read_answer(profile, body).usage
+
+
+def recorded_usage(delivery: Delivery, body: bytes, streaming: bool, prices: Prices) -> RecordedUsage | None:
+    """Return what a run used and cost, for its record; None if that is not known. See `read_usage`."""
+    profile = replace(NOT_READ, type=delivery.type, provider=delivery.provider)
+    tokens = read_usage(profile, body, streaming)
+    if tokens is None or tokens.input is None or tokens.output is None:
+        return None
+    cost = prices.cost(delivery.provider, delivery.model, tokens.input, tokens.output)
+    return RecordedUsage(tokens.input, tokens.output, *(cost or ()))
