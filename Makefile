@@ -103,7 +103,7 @@ memory-kills: $(STAMP) ## kill writers of a store of sessions at random (ARGS="-
 	$(PY) -m tests.memory.kills $(ARGS)
 
 inspector-kills: $(STAMP) ## kill processes that record exchanges, at random (ARGS="--rounds 200")
-	$(PY) -m tests.inspector.stores.kills $(ARGS)
+	$(PY) -m tests.recording.sinks.kills $(ARGS)
 
 bench-inspector: $(STAMP) ## what recording an exchange costs, and how fast each filter answers (ARGS="--exchanges 10000")
 	$(PY) -m bench.inspector $(ARGS)

@@ -21,9 +21,6 @@ from pathlib import Path
 
 from gateway.config.inspector import AuditFile as AuditSettings
 from gateway.config.inspector import SqliteExchanges
-from gateway.inspector.store import Filter, RecordSink
-from gateway.inspector.stores.audit_file import AuditFile
-from gateway.inspector.stores.sqlite import SqliteStore
 from gateway.observe.record import (
     Body,
     Delivery,
@@ -33,6 +30,9 @@ from gateway.observe.record import (
     RecordedProblem,
     Step,
 )
+from gateway.recording.sinks.audit_file import AuditFile
+from gateway.recording.sinks.sqlite import SqliteStore
+from gateway.recording.store import Filter, RecordSink
 
 BATCH = 64
 LIMIT_MS = 200.0

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from gateway import recording
 from gateway.app import Gateway, UseCase, build
 from gateway.config.load import load
 from gateway.config.schema import Settings
 from gateway.observe.logs import configure
+from gateway.recording import recording
 from gateway.register import reuse
 from tests.wire import PATIENCE
 

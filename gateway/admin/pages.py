@@ -17,7 +17,6 @@ from gateway.config.schema import Secret
 from gateway.errors import GatewayError, InvalidInput, MemoryUnavailable, Problem
 from gateway.inspector.pages import InspectorPages
 from gateway.inspector.queries import check_names, read_limit, read_number
-from gateway.inspector.store import RecordStore
 from gateway.memory.management import (
     AmbiguousSession,
     OwnerFilter,
@@ -34,6 +33,7 @@ from gateway.memory.store import SessionNotFound, Store, StoreError, UnknownPosi
 from gateway.memory.stores.strands.export import zip_session
 from gateway.observe.metrics import CONTENT_TYPE, Metrics
 from gateway.ports import ClusterReader, ProfileCache
+from gateway.recording.store import RecordStore
 
 DROP_PROFILES = "/profiles/drop"
 """Where a POST drops all cached profiles: templates were changed on the cluster itself."""

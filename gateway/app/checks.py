@@ -7,11 +7,10 @@ from collections.abc import Callable, Collection, Iterable
 from gateway.config.problems import ConfigError, ConfigProblem, depends_on
 from gateway.config.schema import Settings
 from gateway.config.source import check_reload
-from gateway.inspector.records import make_redactor
-from gateway.inspector.stores.registry import check_sinks
-from gateway.inspector.telemetry import check_telemetry
 from gateway.observe.logs import Logger, configure
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
+from gateway.recording.records import make_redactor
+from gateway.recording.sinks.registry import check_sinks, check_telemetry
 from gateway.upstream.tls import on_data_port, to_cluster
 
 

@@ -13,14 +13,14 @@ from gateway.admin.pages import AdminPages
 from gateway.app.wiring import Runtime, UseCase, build_use_case
 from gateway.config.schema import Listen, Secret, Settings
 from gateway.config.source import check_reload
-from gateway.inspector.telemetry import OpenSinks
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics, Nodes, Sizes
 from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.listener import DataListener
-from gateway.recording import Recording
+from gateway.recording.recording import Recording
+from gateway.recording.sinks.registry import OpenSinks
 from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, watch
 

@@ -20,8 +20,8 @@ from gateway.inspector.exports import oldest_first
 from gateway.inspector.har import write_har
 from gateway.inspector.har_reader import ImportedRecords, InvalidHar, read_har
 from gateway.inspector.repeatable import put_media_back
-from gateway.inspector.store import Filter, InvalidFilter, RecordStore, StoreError
-from gateway.inspector.stores.registry import open_store
+from gateway.recording.sinks.registry import open_store
+from gateway.recording.store import Filter, InvalidFilter, RecordStore, StoreError
 
 _EXAMPLES = """\
 mlc-gateway har export -c config/gateway.yaml --status error > errors.har

@@ -1,1 +1,1 @@
-"""See, search, export and replay the traffic: stores of exchanges, the web page, HAR."""
+"""See, search, export and replay the recorded traffic: the web page, HAR."""

@@ -14,8 +14,8 @@ from gateway.inspector.queries import read_filter
 from gateway.inspector.reader import Reader, find_record
 from gateway.inspector.repeatable import Medium
 from gateway.inspector.snippets import as_curl, as_pytest, as_python
-from gateway.inspector.store import Filter, RecordStore
 from gateway.observe.record import ExchangeRecord
+from gateway.recording.store import Filter, RecordStore
 
 Write = Callable[[ExchangeRecord, Medium], str]
 _SNIPPETS: dict[str, Write] = {"curl": as_curl, "python": as_python, "pytest": as_pytest}

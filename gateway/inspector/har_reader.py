@@ -11,13 +11,13 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.config.inspector import Inspector
-from gateway.inspector.bodies import BodyMaker
 from gateway.inspector.har import EXTENSION, VERSION, body_bytes
-from gateway.inspector.records import MESSAGES, make_redactor, without_secrets
 from gateway.observe.media import Keep
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from gateway.observe.secrets import Secrets, secret_members
 from gateway.proxy.routes import route
+from gateway.recording.bodies import BodyMaker
+from gateway.recording.records import MESSAGES, make_redactor, without_secrets
 
 _LARGEST = 2**53
 """Numbers that programs exchange in JSON are smaller (RFC 8259, 6)."""

@@ -13,8 +13,8 @@ from aiohttp import web
 from gateway.errors import GatewayError
 from gateway.inspector.queries import read_filter, read_number
 from gateway.inspector.reader import Reader
-from gateway.inspector.store import Filter, RecordStore, Row
 from gateway.observe.record import Delivery, ExchangeRecord
+from gateway.recording.store import Filter, RecordStore, Row
 
 _BATCH = 200
 _EARLIEST, _LATEST = 0.2, 1.0

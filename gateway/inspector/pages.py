@@ -18,8 +18,8 @@ from gateway.inspector.exports import Exports
 from gateway.inspector.live import Live, codes, row_as_json
 from gateway.inspector.queries import FIELDS, read_filter, read_limit, read_number
 from gateway.inspector.reader import NotRecorded, Reader, find_record
-from gateway.inspector.store import RecordStore
 from gateway.observe.record import ExchangeRecord
+from gateway.recording.store import RecordStore
 
 _API = f"{INSPECTOR}/api"
 _ONE = f"{INSPECTOR}/exchanges/{{id:[^/]+}}"

@@ -9,7 +9,7 @@ import msgspec
 from multidict import MultiMapping
 
 from gateway.errors import InvalidInput, Problem
-from gateway.inspector.store import Filter
+from gateway.recording.store import Filter
 
 FIELDS = Filter.__struct_fields__
 _LIMIT, _MOST = 100, 1000

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from gateway.errors import GatewayError, InvalidInput, Problem
-from gateway.inspector.store import InvalidFilter, RecordStore, StoreError
 from gateway.observe.record import ExchangeRecord
+from gateway.recording.store import InvalidFilter, RecordStore, StoreError
 
 _THREADS = 4
 T = TypeVar("T")

@@ -19,9 +19,9 @@ from gateway.inspector.har import write_har
 from gateway.inspector.har_reader import read_har
 from gateway.inspector.replay import Options, Result, replay
 from gateway.inspector.snippets import as_pytest
-from gateway.inspector.store import Filter
-from gateway.inspector.stores.sqlite import SqliteStore
 from gateway.observe.record import ExchangeRecord
+from gateway.recording.sinks.sqlite import SqliteStore
+from gateway.recording.store import Filter
 from tests.execute.conftest import Deployment, StartDeployment
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.inspector.store import Filter, InvalidFilter, Row, StoreError
 from gateway.observe.record import Body, Delivery, ExchangeRecord, HttpMessage
+from gateway.recording.store import Filter, InvalidFilter, Row, StoreError
 
 _STATUSES = {"1xx", "2xx", "3xx", "4xx", "5xx", "error"}
 

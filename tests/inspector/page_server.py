@@ -10,9 +10,9 @@ from typing import Any, cast
 from gateway.admin.application import AdminListener, build_application
 from gateway.admin.pages import AdminPages
 from gateway.config.schema import Limits, Secret
-from gateway.inspector.store import RecordStore
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
+from gateway.recording.store import RecordStore
 
 TOKEN = "t0ken-of-the-tests"
 _NONE = cast(Any, None)

@@ -17,11 +17,11 @@ from gateway.cli import run, tail
 from gateway.config.inspector import SqliteExchanges
 from gateway.inspector.har_reader import read_har
 from gateway.inspector.pages import InspectorPages
-from gateway.inspector.stores.sqlite import SqliteStore
 from gateway.observe.record import Body, HttpMessage
 from gateway.observe.secrets import marker
-from tests.inspector.records import RECORD, get, record
-from tests.inspector.test_bodies import PNG
+from gateway.recording.sinks.sqlite import SqliteStore
+from tests.recording.records import RECORD, get, record
+from tests.recording.test_bodies import PNG
 from tests.wire import reserved
 
 IMAGE = b"an image"

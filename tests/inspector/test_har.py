@@ -25,7 +25,7 @@ from gateway.observe.record import (
     Step,
     Usage,
 )
-from tests.inspector.records import RECORD, record
+from tests.recording.records import RECORD, record
 
 _words = st.text(max_size=8)
 _seconds = st.floats(min_value=0, max_value=1e9, allow_nan=False)

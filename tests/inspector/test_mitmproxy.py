@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.inspector.har import write_har
-from tests.inspector.records import RECORD, get
+from tests.recording.records import RECORD, get
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-mitmproxy/bin/python"

@@ -18,7 +18,7 @@ from gateway.inspector.har import write_har
 from gateway.inspector.replay import Options, Result, replay
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from tests.http_thread import Handler, HttpThread
-from tests.inspector.records import get, record
+from tests.recording.records import get, record
 
 Respond = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -20,7 +20,7 @@ from gateway.inspector.har import text_body
 from gateway.inspector.snippets import as_curl, as_pytest, as_python
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from tests.http_thread import Handler, HttpThread
-from tests.inspector.records import RECORD, get, record
+from tests.recording.records import RECORD, get, record
 
 IMAGE = b"\x89PNG not really"
 HASH = hashlib.sha256(IMAGE).hexdigest()

@@ -9,8 +9,8 @@ from pathlib import Path
 from aiohttp import ClientSession
 
 from gateway.config.inspector import SqliteExchanges
-from gateway.inspector.stores.sqlite import SqliteStore
 from gateway.observe.logs import configure
+from gateway.recording.sinks.sqlite import SqliteStore
 from tests.conftest import StartGateway, settings_for
 from tests.inspector import exchanges
 from tests.proxy.use_case import UseCase

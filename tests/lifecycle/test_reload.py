@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gateway.app.wiring import UseCases
 from gateway.config.inspector import Inspector
-from gateway.inspector.store import RecordSink, StoreError
+from gateway.recording.store import RecordSink, StoreError
 from tests.conftest import StartGateway
 from tests.lifecycle.load import Tally, client, echo
 from tests.lifecycle.process import PATIENCE, Process

@@ -8,11 +8,11 @@ import pytest
 
 from gateway.observe.record import Usage
 from tests.execute.stub_cluster import V1, V2
-from tests.inspector.sinks import MemorySink
 from tests.policy.conftest import Start, v2_answer
 from tests.policy.test_guardrails import Webhook, guardrail, replacing
 from tests.policy.test_guardrails import webhook as webhook  # a fixture
 from tests.policy.test_policy_run import events
+from tests.recording.memory_sink import MemorySink
 
 INSPECTOR: dict[str, Any] = {"enabled": True}
 

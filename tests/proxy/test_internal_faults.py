@@ -13,7 +13,6 @@ from aiohttp import ClientSession, ClientTimeout
 
 from gateway.admin.application import AdminListener
 from gateway.app import Gateway, build
-from gateway.inspector.recorder import Recorder
 from gateway.observe.logs import configure
 from gateway.ports import Forward
 from gateway.proxy.admission import Admission
@@ -28,7 +27,8 @@ from gateway.proxy.memory_read import MemoryRead
 from gateway.proxy.request_log import RequestLog
 from gateway.proxy.request_receiver import Backlog, RequestReceiver
 from gateway.proxy.router import Router
-from gateway.recording import Recording
+from gateway.recording.recorder import Recorder
+from gateway.recording.recording import Recording
 from gateway.upstream.client import Upstream
 from gateway.upstream.connection import Connection
 from gateway.upstream.nodes import NodeSet

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from gateway.config.inspector import OpenSearchExchanges
-from gateway.inspector.store import StoreError
-from gateway.inspector.stores.opensearch import OpenSearchSink, document, template
 from gateway.observe.logs import configure
 from gateway.observe.record import Body, HttpMessage
-from tests.inspector.stores.store_conformance import FULL, numbered, with_body
+from gateway.recording.sinks.opensearch import OpenSearchSink, document, template
+from gateway.recording.store import StoreError
+from tests.recording.sinks.store_conformance import FULL, numbered, with_body
 
 from .agents import Api
 

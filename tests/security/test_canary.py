@@ -21,11 +21,11 @@ import pytest
 from gateway.app import Gateway, build
 from gateway.cli import run, tail
 from gateway.config.load import load
-from gateway.inspector.access_log import apache_line, json_line
-from gateway.inspector.store import Filter
-from gateway.inspector.stores.registry import open_store
 from gateway.observe.logs import configure
 from gateway.observe.record import ExchangeRecord
+from gateway.recording.sinks.access_log import apache_line, json_line
+from gateway.recording.sinks.registry import open_store
+from gateway.recording.store import Filter
 from tests.conftest import settings_for
 from tests.execute.stub_cluster import server_of
 from tests.lifecycle.process import Process

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.inspector.messages import read_conversation
+from gateway.recording.messages import read_conversation
 
 
 @pytest.mark.parametrize(

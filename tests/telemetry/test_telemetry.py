@@ -21,8 +21,8 @@ from gateway.ports import Forward
 from tests.conftest import StartGateway, settings_for
 from tests.execute.conftest import StartDeployment, start_deployment
 from tests.faults.upstream import settled
-from tests.inspector.sinks import MemorySink
 from tests.proxy.use_case import UseCase
+from tests.recording.memory_sink import MemorySink
 from tests.sessions.conftest import RULE
 from tests.telemetry.collector import Collector, attributes, running_collector
 from tests.wire import OK, Parsed, RecordingUpstream, send_request

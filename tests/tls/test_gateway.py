@@ -17,8 +17,8 @@ from gateway.upstream.client import Prober
 from gateway.upstream.nodes import NodeSet
 from gateway.upstream.tls import to_cluster
 from tests.conftest import StartGateway, settings_for
-from tests.inspector.sinks import MemorySink
 from tests.proxy.use_case import UseCase
+from tests.recording.memory_sink import MemorySink
 from tests.tls.certificates import Pki
 from tests.wire import PATIENCE, Parsed, RecordingUpstream, read_message, send_request
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from bench.upstream import AGENT
 from gateway.config.inspector import Inspector, SqliteExchanges
-from gateway.inspector.store import Filter
-from gateway.inspector.stores.registry import open_store
+from gateway.recording.sinks.registry import open_store
+from gateway.recording.store import Filter
 from tests.attacks.attack import Table
 from tests.attacks.client import Target, get, post
 

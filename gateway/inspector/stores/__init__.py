@@ -1,1 +1,0 @@
-"""Where exchanges are recorded; one store per file."""

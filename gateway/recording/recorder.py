@@ -1,0 +1,193 @@
+"""The recorder: takes exchanges from the event loop, and gives their records to the sinks, in a thread of its own.
+
+The event loop only appends to a queue, and wakes the thread if it sleeps. When the thread can't keep up, exchanges are
+dropped and counted, so that forwarding never waits and memory is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+
+from gateway.config.inspector import Inspector
+from gateway.observe.logs import Logger
+from gateway.observe.metrics import Metrics
+from gateway.observe.record import Scheme
+from gateway.observe.redact import LONGEST
+from gateway.proxy.capture import Capturable
+from gateway.recording.records import ReadUsage, RecordMaker
+from gateway.recording.store import RecordSink
+from gateway.recording.writer import LARGE, RecordWriter, Waiting
+
+_LOG_EVERY = 60.0
+
+
+class DropLog:
+    """Logs once a minute. clock: in seconds."""
+
+    def __init__(self, log: Logger, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._metrics = metrics
+        self._clock = clock
+        self._logged = metrics.records_dropped()  # by the recorder before this one
+        self._log_at = float("-inf")
+
+    def write(self, faults: Mapping[str, str], now: bool = False) -> bool:
+        """Log what was dropped since the last time, a line for each reason. Return True if there is one.
+
+        faults: what sinks reported, by their names. now: even if the last line is less than a minute old.
+        """
+        if self._clock() < self._log_at and not now:
+            return False
+        dropped = self._metrics.records_dropped()
+        news: Counter[str] = Counter()
+        for reason, count in dropped.items():
+            news[reason.partition(":")[0]] += count - self._logged.get(reason, 0)
+        reasons = {name: f"{name}: {count}" for name, count in news.items() if count}
+        for name, fault in faults.items():
+            reasons[name] = f"{reasons[name]}; {fault}" if name in reasons else f"{name}: {fault}"
+        if not reasons:
+            return False
+        self._log_at = self._clock() + _LOG_EVERY
+        self._logged = dropped
+        for reason in reasons.values():  # a line each, because the log does not show long texts
+            self._log.warning("records dropped", reason=reason[:LONGEST])
+        return True
+
+
+GATHER = 0.1
+"""Seconds in which exchanges are gathered, unless they are large: the thread wakes ten times a second."""
+MANY = 2048
+"""Exchanges from which no more are gathered."""
+_TURN = 0.002
+"""Seconds of work after which the thread pauses as long, so that the event loop gets its turn, unless much waits.
+
+Each change of threads costs as much as a record: the other one's data have left the processor's caches.
+"""
+
+
+class Recorder:
+    """Implements `gateway.proxy.capture.Capture`.
+
+    open_sinks: called in a thread; the recorder closes the sinks. bodies: of runs, are recorded. traced_only: see
+    `Capture`. scheme: of the data port.
+
+    Raises:
+        ConfigError: a path or an expression of the settings can't be used.
+    """
+
+    def __init__(
+        self,
+        settings: Inspector,
+        open_sinks: Callable[[], Sequence[RecordSink]],
+        log: Logger,
+        metrics: Metrics,
+        read_usage: ReadUsage | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        bodies: bool = True,
+        traced_only: bool = False,
+        scheme: Scheme = "http",
+    ) -> None:
+        self.settings = settings
+        self.passthrough = settings.passthrough != "none"
+        self.bodies = settings.passthrough == "bodies"
+        self.body_limit = settings.body_bytes
+        self.traced_only = traced_only
+        self._open_sinks = open_sinks
+        self._metrics = metrics
+        self._drops = DropLog(log, metrics, clock)
+        self._writer = RecordWriter(metrics.record_dropped, log)
+        keep = self._writer.keep_medium if settings.media == "keep" else None
+        self._maker = RecordMaker(settings, os.getpid(), keep, read_usage, bodies, scheme)
+        self._queue: Waiting = deque()
+        self._taken = self._done = 0  # bytes; each is written by one thread only
+        self._many, self._large = min(MANY, settings.queue // 2), min(LARGE, settings.queue_bytes // 2)
+        self._turn = 0.0
+        self._awake = self._stopping = False
+        self._wake = threading.Event()
+        self._gather = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+
+    async def start(self) -> None:
+        """Open the sinks, and start the thread.
+
+        Raises:
+            StoreError, ConfigError: a sink can't be opened.
+        """
+        self._writer.use(await asyncio.to_thread(self._open_sinks))
+        self._thread.start()
+
+    async def stop(self, seconds: float) -> None:
+        """Record what waits, and close the sinks. What is not recorded after `seconds` is dropped."""
+        if not self._thread.is_alive():
+            return
+        self._stopping = True
+        self._gather.set()
+        self._wake.set()
+        await asyncio.to_thread(self._thread.join, seconds)
+        if self._thread.is_alive():
+            self._metrics.record_dropped("stopped", len(self._queue))
+            self._queue.clear()
+            self._log_faults(now=True)
+
+    # On the event loop
+
+    def add(self, exchange: Capturable, ended: float) -> None:
+        """See `Capture`."""
+        try:
+            captured = exchange.captured(ended)
+        except Exception as error:
+            self._writer.note_fault(error)
+            return
+        size = 0 if captured.bodies is None else captured.bodies.size
+        queue, waiting = self._queue, self._taken - self._done + size
+        if len(queue) >= self.settings.queue or (size and waiting > self.settings.queue_bytes):
+            self._metrics.record_dropped("queue")
+            return
+        self._taken += size
+        queue.append((captured, size))
+        if not self._awake:
+            self._awake = True
+            self._wake.set()
+        if (waiting > self._large or len(queue) > self._many) and not self._gather.is_set():
+            self._gather.set()
+
+    # In the thread
+
+    def _run(self) -> None:
+        while not self._stopping or self._queue:
+            self._wake.wait()
+            self._wake.clear()
+            self._gather.wait(GATHER)
+            if not self._stopping:
+                self._gather.clear()
+            while self._queue:
+                self._turn = time.monotonic()
+                self._writer.write_next(self._maker, self._queue, self._made)
+                self._log_faults()
+            self._awake = False
+            if self._queue or self._stopping:  # an exchange that came meanwhile has not set the event
+                self._wake.set()
+        self._writer.close()
+        self._log_faults(now=True)  # there will be no other time
+
+    def _made(self, size: int) -> None:
+        """Count the bytes of an exchange that is done, and pause after some time."""
+        self._done += size
+        if time.monotonic() - self._turn > _TURN:
+            self._pause()
+            self._turn = time.monotonic()
+
+    def _pause(self) -> None:
+        """Let the event loop have its turn, unless the queue is half full. Python ends a turn after 1 ms anyway."""
+        settings, waiting = self.settings, self._taken - self._done
+        if len(self._queue) <= settings.queue // 2 and waiting <= settings.queue_bytes // 2:
+            time.sleep(0 if self._gather.is_set() else _TURN)
+
+    def _log_faults(self, now: bool = False) -> None:
+        if self._drops.write(self._writer.faults, now):
+            self._writer.faults.clear()

@@ -1,0 +1,1 @@
+"""Where exchanges are recorded, one file each: stores, traces, the access log."""

@@ -1,0 +1,519 @@
+"""Exchanges in SQLite, for the workers of one host and the page.
+
+A directory holds the database and the media. Several processes use it at the same time. Positions grow in the order in
+which exchanges become visible. Their text is indexed when few exchanges come in, or before a search.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.config.inspector import Inspector, SqliteExchanges
+from gateway.observe.logs import Logger
+from gateway.observe.record import ExchangeRecord
+from gateway.recording.sinks import sqlite_queries as queries
+from gateway.recording.sinks.encoding import (
+    Content,
+    decode_content,
+    decode_head,
+    encode,
+    join,
+    without_surrogates,
+)
+from gateway.recording.sinks.media_files import MediaFiles
+from gateway.recording.store import Filter, Row, StoreError, sqlite_directory
+from gateway.storage.paths import UnusableFile
+from gateway.storage.sqlite import (
+    ForeignFile,
+    Format,
+    empty_log,
+    error_code,
+    open_file,
+    read_pragma,
+    transaction,
+)
+
+DATABASE = "records.sqlite3"
+APPLICATION_ID = int.from_bytes(b"MLCX", "big")
+"""Marks SQLite files of exchanges (`PRAGMA application_id`)."""
+INSERT = f"INSERT INTO exchanges VALUES (NULL{', ?' * 17})"
+FORMAT = Format(
+    APPLICATION_ID,
+    "inspector.sqlite.directory",
+    (
+        (
+            # What can be filtered by, and the record: `head` is what a `Row` shows, `content` the rest. form: of the
+            # migration view; notices, problems: codes, each between two spaces.
+            """CREATE TABLE exchanges (
+                position INTEGER PRIMARY KEY AUTOINCREMENT,
+                id TEXT NOT NULL, started REAL NOT NULL, status INTEGER NOT NULL, intent TEXT NOT NULL,
+                form TEXT NOT NULL, target TEXT NOT NULL, client TEXT NOT NULL, user_agent TEXT NOT NULL,
+                agent_id TEXT NOT NULL, agent_name TEXT NOT NULL, type TEXT NOT NULL, provider TEXT NOT NULL,
+                strategy TEXT NOT NULL, notices TEXT NOT NULL, problems TEXT NOT NULL,
+                head BLOB NOT NULL, content BLOB NOT NULL)""",
+            "CREATE INDEX exchanges_by_id ON exchanges (id)",
+            "CREATE VIRTUAL TABLE words USING fts5(text)",
+            "CREATE TABLE indexed (last INTEGER NOT NULL)",
+            "INSERT INTO indexed VALUES (0)",
+        ),
+    ),
+    # NORMAL: a loss of power may lose the newest exchanges; it never damages the file in WAL mode.
+    pragmas=("synchronous = NORMAL", "secure_delete = FAST", "journal_size_limit = 16777216"),
+    layout=("auto_vacuum = INCREMENTAL",),
+)
+
+STEP, STEP_BYTES = 64, 1_000_000
+"""Most records that are indexed or deleted in one transaction, and their bytes; one record may have more.
+
+No other process can write meanwhile: for about 0.1 s.
+"""
+LONGEST = 1_048_576
+"""Characters of each body that are indexed."""
+_SEARCH_SECONDS = 5.0
+"""How long a search may index what is not indexed yet."""
+_MEDIA_SECONDS = 3600.0
+"""Media are kept so long before the oldest exchange: they are stored before their exchange, which may take long."""
+_MERGED = 500
+"""Pages of the index that are merged in one transaction."""
+_FREE = 8
+"""The file is made smaller when one of so many pages is unused. As much is deleted at a time when it is full."""
+_NEWEST = 2**62
+_OF_A_VALUE = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
+_END = " \ue000 "
+"""Between two bodies: FTS5 takes it for a word, so that no phrase matches across it."""
+_ESCAPE = re.compile(r"(\\+)(?:u([0-9a-fA-F]{4})|([bfnrt])(\w*))?")
+
+_INTERVAL = 1.0
+_TRIM_SECONDS = 60.0
+_BUSY = 50
+"""With more exchanges a second, indexing waits: it takes more CPU time than everything else about an exchange."""
+_STEP_SECONDS = 0.5
+
+
+class SqliteStore:
+    """The store in a directory. clock: the seconds since the epoch."""
+
+    name = "sqlite"
+
+    def __init__(self, settings: SqliteExchanges, clock: Callable[[], float] = time.time) -> None:
+        self.directory = sqlite_directory(settings)
+        self._settings = settings
+        self._clock = clock
+        self._media = MediaFiles(self.directory / "media")
+        self._writer = _Connection(self.directory)
+        self._reader = _Connection(self.directory)
+
+    def add(self, records: Sequence[ExchangeRecord]) -> None:
+        """Store the records in one transaction."""
+        rows = [_values(record) for record in records]
+        with self._writer.use() as connection, transaction(connection, "IMMEDIATE"):
+            connection.executemany(INSERT, rows)
+
+    def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
+        """Keep the bytes of a medium in a file."""
+        with _file_errors(self.directory):
+            self._media.keep(sha256, media_type, data)
+
+    def rows(self, wanted: Filter, before: int | None = None, limit: int = 100) -> list[Row]:
+        """Return the newest exchanges, or those before a position, newest first."""
+        return self._find(wanted, "<", _NEWEST if before is None else before, "DESC", limit)
+
+    def newer(self, wanted: Filter, after: int, limit: int = 100) -> list[Row]:
+        """Return exchanges after a position, oldest first."""
+        return self._find(wanted, ">", after, "ASC", limit)
+
+    def _find(self, wanted: Filter, sign: str, position: int, direction: str, limit: int) -> list[Row]:
+        where, values, words = queries.condition(wanted)
+        if words:
+            self._index_for_search()
+            where += " AND position IN (SELECT rowid FROM words WHERE words MATCH ?)"
+            values = (*values, words)
+        sql = (
+            f"SELECT position, head FROM exchanges WHERE position {sign} ?{where} ORDER BY position {direction} LIMIT ?"
+        )
+        with self._reader.use() as connection:
+            found = connection.execute(sql, (min(position, _NEWEST), *values, limit)).fetchall()
+        return [Row(position, _decode(decode_head, head, position)) for position, head in found]
+
+    def newest(self) -> int:
+        """Return the last position that was given; 0 for none."""
+        with self._reader.use() as connection:
+            row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'exchanges'").fetchone()
+        return int(row[0]) if row else 0
+
+    def get(self, id: str) -> ExchangeRecord | None:
+        """Return the record with the id, whole; None if there is none."""
+        if not id.isascii():
+            return None
+        sql = "SELECT position, head, content FROM exchanges WHERE id = ? ORDER BY position DESC LIMIT 1"
+        with self._reader.use() as connection:
+            row = connection.execute(sql, (id,)).fetchone()
+        if row is None:
+            return None
+        position, head, content = row
+        return join(_decode(decode_head, head, position), _decode(decode_content, content, position))
+
+    def medium(self, sha256: str) -> tuple[str, bytes] | None:
+        """Return media type and bytes; None if they are not kept."""
+        with _file_errors(self.directory):
+            return self._media.read(sha256)
+
+    def values(self, field: str, limit: int = 100) -> list[str]:
+        """Return the different values of a field, the most frequent first.
+
+        Raises:
+            InvalidFilter: the field has no values to choose from.
+        """
+        with self._reader.use() as connection:
+            return queries.values(connection, field, limit)
+
+    def adoption(self, since: float, bucket_seconds: float) -> list[dict[str, Any]]:
+        """Return how each agent was run, by time."""
+        with self._reader.use() as connection:
+            return queries.adoption(connection, since, bucket_seconds)
+
+    def legacy_clients(self, since: float) -> list[dict[str, Any]]:
+        """Return clients that still send legacy requests."""
+        with self._reader.use() as connection:
+            return queries.legacy_clients(connection, since)
+
+    def refusals(self, since: float) -> list[dict[str, Any]]:
+        """Return what was refused, by agent and code."""
+        with self._reader.use() as connection:
+            return queries.refusals(connection, since)
+
+    # The index of the text
+
+    def index(self, seconds: float, busy: Callable[[], bool] = lambda: False) -> bool:
+        """Index exchanges until all are, until the time is over, or `busy`. Return whether all are indexed."""
+        end = time.monotonic() + seconds
+        while True:
+            with self._writer.use() as connection:
+                if not _index_step(connection):
+                    return True
+            if time.monotonic() >= end or busy():
+                return False
+
+    def _index_for_search(self) -> None:
+        """Index what is not indexed yet.
+
+        Raises:
+            StoreError: that is too much for one search. Each try indexes a part.
+        """
+        if not self.index(_SEARCH_SECONDS):
+            sql = "SELECT count(*) FROM exchanges WHERE position > (SELECT last FROM indexed)"
+            with self._reader.use() as connection:
+                [rest] = connection.execute(sql).fetchone()
+            raise StoreError(f"The text of {rest:,} exchanges is not indexed yet. Search again in a few seconds")
+
+    # What is kept
+
+    def clear(self) -> None:
+        """Delete all exchanges and media."""
+        with self._writer.use() as connection:
+            with transaction(connection, "IMMEDIATE"):
+                connection.execute("DELETE FROM exchanges")
+                connection.execute("DELETE FROM words")
+                connection.execute("INSERT INTO words(words) VALUES('optimize')")  # else deleted words stay in the file
+            _give_back(connection, all_pages=True)
+            self._media.clear()
+
+    def trim(self) -> None:
+        """Delete what is too old or too much.
+
+        Exchanges that started after now, as the clock was ahead, are deleted with those that were stored after them.
+        """
+        self.shrink()
+        now, seconds, before = self._clock(), self._settings.seconds, 0.0
+        with self._writer.use() as connection:
+            if seconds:
+                before = now - seconds
+                _delete(connection, _last_before(connection, before, now))
+            row = connection.execute("SELECT started FROM exchanges ORDER BY position LIMIT 1").fetchone()
+            oldest = row[0] if row else now
+            kept = max(before, oldest - _MEDIA_SECONDS) if oldest <= now else before  # else the clock was ahead
+            self._media.trim(kept, self._settings.media_bytes)
+
+    def shrink(self) -> None:
+        """Delete the oldest exchanges if all take more than `inspector.sqlite.bytes`, so that an eighth is free."""
+        most = self._settings.bytes
+        with self._writer.use() as connection:
+            used = used_bytes(connection)
+            if used > most:
+                _delete(connection, _last_beyond(connection, (most - most // _FREE) / used))
+
+    def close(self) -> None:
+        """Close the database."""
+        self._writer.close()
+        self._reader.close()
+
+
+class RecordingStore(SqliteStore):
+    """A store whose upkeep runs in a thread until it is closed. interval: seconds between two looks at the store.
+
+    The text is indexed when few exchanges come in, and old exchanges are deleted even if none come in.
+    """
+
+    def __init__(self, settings: SqliteExchanges, log: Logger, interval: float = _INTERVAL) -> None:
+        super().__init__(settings)
+        self._log = log
+        self._interval = interval
+        self._added = 0
+        self._stopped = threading.Event()
+        self._reported = ""
+        self._thread = threading.Thread(target=self._run, name="inspector-upkeep", daemon=True)
+        self._thread.start()
+
+    def add(self, records: Sequence[ExchangeRecord]) -> None:
+        """Store the records in one transaction."""
+        self._added += len(records)
+        super().add(records)
+
+    def close(self) -> None:
+        """End the upkeep after the step that it is in, and close the database."""
+        self._stopped.set()
+        self._thread.join()
+        super().close()
+
+    def _run(self) -> None:
+        until_trim = 0.0
+        while True:
+            added, self._added = self._added, 0
+            try:
+                if until_trim <= 0:
+                    until_trim = _TRIM_SECONDS
+                    self.trim()
+                self.shrink()
+                if added <= _BUSY * self._interval:
+                    self.index(_STEP_SECONDS, self._stopped.is_set)
+                self._reported = ""
+            except StoreError as error:
+                self._report(str(error))
+            until_trim -= self._interval
+            if self._stopped.wait(self._interval):
+                return
+
+    def _report(self, reason: str) -> None:
+        """Log a failure once, until there is another one, or none."""
+        if reason != self._reported:
+            self._reported = reason
+            self._log.warning("upkeep failed", reason=reason)
+
+
+def build(settings: Inspector, log: Logger) -> RecordingStore:
+    """Return the store of the settings."""
+    return RecordingStore(settings.sqlite, log)
+
+
+class _Connection:
+    """A connection to the database, opened when it is needed, for one thread at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._connection: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def use(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection. Raises StoreError for all that may happen to files."""
+        with self._lock, _file_errors(self._directory):
+            try:
+                if self._connection is None:
+                    self._connection = open_file(self._directory / DATABASE, FORMAT, check_same_thread=False)
+                yield self._connection
+            except sqlite3.Error as error:
+                if error_code(error) != sqlite3.SQLITE_BUSY:
+                    self._disconnect()  # the next use opens the file again
+                raise
+
+    def close(self) -> None:
+        with self._lock:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+@contextmanager
+def _file_errors(directory: Path) -> Iterator[None]:
+    """Raise StoreError for errors of files and of SQLite (https://www.sqlite.org/rescode.html), not for a bad value."""
+    try:
+        yield
+    except (UnusableFile, ForeignFile) as error:
+        raise StoreError(str(error)) from error
+    except OSError as error:
+        where = error.filename or directory
+        reason = f"{where} can't be used: {error.strerror or error}. Check the disk and the permissions"
+        raise StoreError(reason) from error
+    except _OF_A_VALUE:
+        raise
+    except sqlite3.Error as error:
+        path = directory / DATABASE
+        match error_code(error):
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                reason = f"{path} is locked by another process: {error}. Try again"
+            case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
+                reason = f"{path} can't be read: {error}. Delete the directory, or name another one"
+            case _:
+                reason = f"{path} can't be used: {error}. Check the disk and the permissions"
+        raise StoreError(reason) from error
+
+
+def _values(record: ExchangeRecord) -> tuple[object, ...]:
+    """Return the values of a row, from ``id`` to ``content``."""
+    try:
+        head, content = encode(record)
+    except UnicodeEncodeError:
+        record = without_surrogates(record)
+        head, content = encode(record)
+    return (*queries.columns(record), head, content)
+
+
+def _decode(decode: Callable[[bytes], Any], data: bytes, position: int) -> Any:
+    try:
+        return decode(data)
+    except msgspec.DecodeError as error:
+        reason = f"Exchange {position} can't be read: {error}. Was it written by another version of the gateway?"
+        raise StoreError(reason) from error
+
+
+def _index_step(connection: sqlite3.Connection) -> bool:
+    """Index the next records, see `STEP`. Return False if there was none."""
+    sql = "SELECT position, content FROM exchanges WHERE position > (SELECT last FROM indexed) ORDER BY position"
+    with transaction(connection, "IMMEDIATE"):
+        last = size = 0
+        texts: list[tuple[int, str]] = []
+        for position, content in connection.execute(f"{sql} LIMIT {STEP}"):
+            size += len(content)
+            if last and size > STEP_BYTES:
+                break
+            last = position
+            if text := _text(content):
+                texts.append((position, text))
+        connection.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", texts)
+        if last:
+            connection.execute("UPDATE indexed SET last = ?", (last,))
+    return bool(last)
+
+
+def _last_before(connection: sqlite3.Connection, started: float, now: float) -> int | None:
+    """Return the position of the last exchange that started before a time and comes before all others."""
+    sql = "SELECT position FROM exchanges WHERE started BETWEEN ? AND ? ORDER BY position LIMIT 1"
+    first = connection.execute(sql, (started, now)).fetchone()
+    sql = "SELECT max(position) FROM exchanges WHERE position < ? AND started < ?"
+    [last] = connection.execute(sql, (first[0] if first else _NEWEST, started)).fetchone()
+    return None if last is None else int(last)
+
+
+def _last_beyond(connection: sqlite3.Connection, share: float) -> int | None:
+    """Return the position of the newest exchange that must go so that the newer ones have at most a share of all."""
+    size = "length(head) + length(content)"
+    sql = f"""SELECT position FROM (
+        SELECT position, sum({size}) OVER (ORDER BY position DESC) AS bytes FROM exchanges)
+        WHERE bytes > ? * (SELECT sum({size}) FROM exchanges) ORDER BY position DESC LIMIT 1"""
+    row = connection.execute(sql, (share,)).fetchone()
+    return row and int(row[0])
+
+
+def _delete(connection: sqlite3.Connection, last: int | None) -> None:
+    """Delete the exchanges up to a position, in small transactions, and give their space back. None: none."""
+    deleted = 0
+    while last is not None and (count := _delete_oldest(connection, last)):
+        deleted += count
+    [rest] = connection.execute("SELECT count(*) FROM exchanges").fetchone()
+    if deleted * _FREE > rest:
+        _merge(connection)
+    _give_back(connection)
+
+
+def _delete_oldest(connection: sqlite3.Connection, last: int) -> int:
+    """Delete some of the oldest exchanges up to a position in one transaction, see `STEP`. Return their number."""
+    sql = "SELECT position, length(content) FROM exchanges WHERE position <= ? ORDER BY position LIMIT ?"
+    with transaction(connection, "IMMEDIATE"):
+        rows: list[int] = []
+        size = 0
+        for position, length in connection.execute(sql, (last, STEP)):
+            rows.append(position)
+            size += length
+            if size >= STEP_BYTES:
+                break
+        if rows:
+            connection.execute("DELETE FROM exchanges WHERE position <= ?", (rows[-1],))
+            connection.execute("DELETE FROM words WHERE rowid <= ?", (rows[-1],))
+    return len(rows)
+
+
+def _merge(connection: sqlite3.Connection) -> None:
+    """Remove deleted words from the index, in small transactions (https://www.sqlite.org/fts5.html#the_merge_command).
+
+    FTS5 itself only does so as others are added.
+    """
+    pages = -_MERGED
+    while True:
+        before = connection.total_changes
+        connection.execute("INSERT INTO words(words, rank) VALUES('merge', ?)", (pages,))
+        if connection.total_changes - before < 2:
+            return
+        pages = _MERGED
+
+
+def used_bytes(connection: sqlite3.Connection) -> int:
+    """Return the bytes of all exchanges and of the index, without the unused pages of the database."""
+    pages = read_pragma(connection, "page_count") - read_pragma(connection, "freelist_count")
+    return pages * read_pragma(connection, "page_size")
+
+
+def _give_back(connection: sqlite3.Connection, all_pages: bool = False) -> None:
+    """Make the database smaller by its unused pages, if they are many."""
+    free = read_pragma(connection, "freelist_count")
+    if free and (all_pages or free * _FREE > read_pragma(connection, "page_count")):
+        connection.executescript("PRAGMA incremental_vacuum")  # `execute` would end it after one page
+        empty_log(connection)
+
+
+def _text(data: bytes) -> str:
+    """Return the text of a record's bodies; "" if it can't be read."""
+    try:
+        content = decode_content(data)
+    except msgspec.DecodeError:
+        return ""
+    return _END.join(unescape(text[:LONGEST]) for text in dict.fromkeys(_bodies(content)))
+
+
+def _bodies(content: Content) -> Iterable[str]:
+    for message in (content.request, content.forwarded, content.response, content.answered):
+        if message is not None and message.body.text and not message.body.encoding:
+            yield message.body.text
+    if content.rendered:
+        yield content.rendered
+
+
+def unescape(text: str) -> str:
+    """Return the words of a JSON text: escapes are replaced by what they stand for, or by a space.
+
+    JSON in a string of JSON has its escapes escaped, so ``\\\\n`` may be the end of a line there, or a backslash before
+    an ``n``: both readings of the word that follows are indexed.
+    """
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(_unescaped, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    backslashes, code, letter, word = match.groups()
+    if code:
+        return chr(int(code, 16))
+    if letter is None:
+        return " "
+    return f" {word}" if len(backslashes) % 2 else f" {letter}{word} {word}"

@@ -1,0 +1,402 @@
+"""The tests that every store of exchanges passes that can be read.
+
+A store's test module has a class that inherits from `StoreConformance` and defines the fixture ``new_store``: each call
+of what it returns opens the same store again, as another process would.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from gateway.observe.record import (
+    Body,
+    Delivery,
+    ExchangeRecord,
+    HttpMessage,
+    RecordedError,
+    RecordedProblem,
+    Step,
+    Usage,
+)
+from gateway.recording.store import Filter, InvalidFilter, RecordStore
+from tests.recording.records import record
+
+NewStore = Callable[[], RecordStore]
+
+FULL = record(
+    id="full",
+    client="192.0.2.7",
+    user_agent="opensearch-py/3.0.0 (Linux)",
+    agent_id="a2",
+    status=400,
+    delivery=Delivery("Räuber", "flow", "3.0", "bedrock/converse", "claude", "wrap", "messages", ("N_ONE", "N_TWO")),
+    error=RecordedError("undeliverable", "no", (RecordedProblem("P_ONE", "input[0]", "too large"),)),
+    usage=Usage(3, 4, 0.5, "USD"),
+    conversation="c1",
+    trace_id="0" * 32,
+    steps=(Step("decode", 0.0, 0.25),),
+    forwarded=HttpMessage((("A", "b"),), Body(4, "YWI=", "base64", "cut")),
+    rendered='{"x": 1}',
+    answered=HttpMessage((), Body(2, "{}")),
+    guardrails=({"name": "g", "allowed": True},),
+    scheme="https",
+)
+
+
+def ids(rows: Any) -> list[str]:
+    return [row.record.id for row in rows]
+
+
+def numbered(*numbers: int, **values: Any) -> list[ExchangeRecord]:
+    """Return records with these ids, one second apart."""
+    return [record(id=str(number), started=1000.0 + number, **values) for number in numbers]
+
+
+def with_body(id: str, text: str) -> ExchangeRecord:
+    return record(id=id, request=HttpMessage((), Body(len(text), text)), response=None)
+
+
+class StoreConformance:
+    """All tests of a store. `gateway.recording.store.RecordStore` states what they test."""
+
+    @pytest.fixture
+    def store(self, new_store: NewStore) -> Iterator[RecordStore]:
+        store = new_store()
+        yield store
+        store.close()
+
+    # Records
+
+    def test_a_record_comes_back_whole(self, store: RecordStore, new_store: NewStore) -> None:
+        store.add([record(id="other"), FULL])
+        again = new_store()
+        assert (store.get("full"), again.get("full")) == (FULL, FULL)
+        assert store.get("other") == record(id="other")
+        assert [store.get(id_) for id_ in ("fül", "ful", "", "\ud800")] == [None] * 4
+        again.close()
+
+    def test_a_row_has_no_headers_texts_and_steps(self, store: RecordStore) -> None:
+        store.add([FULL])
+        [row] = store.rows(Filter())
+        sizes = {name: HttpMessage(body=Body(getattr(FULL, name).body.size)) for name in ("request", "response")}
+        sizes |= {name: HttpMessage(body=Body(getattr(FULL, name).body.size)) for name in ("forwarded", "answered")}
+        assert row.record == structs.replace(FULL, **sizes, rendered="", steps=(), guardrails=())
+
+    def test_text_that_is_no_unicode_is_stored_with_replacements(self, store: RecordStore) -> None:
+        store.add([record(id="1", user_agent="a\udcffb", guardrails=({"\ud800": ["\ud83d\ude00", 1]},))])
+        found = store.get("1")
+        assert found is not None
+        assert (found.user_agent, found.guardrails) == ("a�b", ({"�": ["😀", 1]},))
+
+    def test_nothing_to_add(self, store: RecordStore) -> None:
+        store.add([])
+        assert store.rows(Filter()) == []
+
+    # Order
+
+    def test_rows_are_newest_first_by_pages(self, store: RecordStore) -> None:
+        store.add(numbered(1, 2, 3))
+        store.add(numbered(4, 5))
+        first = store.rows(Filter(), limit=2)
+        assert ids(first) == ["5", "4"]
+        assert ids(store.rows(Filter(), before=first[-1].position, limit=2)) == ["3", "2"]
+        assert ids(store.rows(Filter(), before=2**70)) == ["5", "4", "3", "2", "1"]
+
+    def test_the_newest_position_counts_what_was_deleted(self, store: RecordStore) -> None:
+        assert store.newest() == 0
+        store.add(numbered(1, 2))
+        newest = store.newest()
+        assert [row.position for row in store.rows(Filter(), None, 1)] == [newest]
+        store.clear()
+        assert store.newest() == newest
+        store.add(numbered(3))
+        assert ids(store.newer(Filter(), newest)) == ["3"]
+
+    def test_newer_rows_are_oldest_first(self, store: RecordStore) -> None:
+        store.add(numbered(1, 2, 3))
+        first = store.newer(Filter(), after=0, limit=2)
+        assert ids(first) == ["1", "2"]
+        store.add(numbered(4))
+        assert ids(store.newer(Filter(), after=first[-1].position)) == ["3", "4"]
+        assert store.newer(Filter(), after=2**70) == []
+
+    def test_positions_are_not_used_again(self, store: RecordStore, new_store: NewStore) -> None:
+        store.add(numbered(1, 2))
+        last = store.rows(Filter())[0].position
+        store.clear()
+        store.close()
+        again = new_store()
+        again.add(numbered(3))
+        assert again.rows(Filter())[0].position > last
+        again.close()
+
+    def test_a_reader_misses_nothing_that_several_writers_add(self, store: RecordStore, new_store: NewStore) -> None:
+        """Positions become visible in their order: what a later call returns is after all that was seen."""
+        writers, each = 4, 25
+
+        def write(name: int) -> None:
+            own = new_store()
+            for number in range(each):
+                own.add([record(id=f"{name}-{number}-a"), record(id=f"{name}-{number}-b")])
+            own.close()
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in range(writers)]
+        for thread in threads:
+            thread.start()
+        seen: list[str] = []
+        after = 0
+        while len(seen) < 2 * writers * each and (any(thread.is_alive() for thread in threads) or after >= 0):
+            for row in store.newer(Filter(), after, limit=7):
+                assert row.position > after
+                after = row.position
+                seen.append(row.record.id)
+        for thread in threads:
+            thread.join()
+        assert sorted(seen) == sorted(f"{n}-{m}-{x}" for n in range(writers) for m in range(each) for x in "ab")
+
+    # Filters
+
+    @pytest.mark.parametrize(
+        ("wanted", "found"),
+        [
+            (Filter(), True),
+            (Filter(path="/agents/a1/_exe"), True),
+            (Filter(path="%"), False),
+            (Filter(agent="a2"), True),
+            (Filter(agent="Räuber"), True),
+            (Filter(agent="a"), False),
+            (Filter(type="flow"), True),
+            (Filter(type="flo"), False),
+            (Filter(provider="bedrock/converse"), True),
+            (Filter(strategy="wrap"), True),
+            (Filter(strategy="native"), False),
+            (Filter(status="400"), True),
+            (Filter(status="4xx"), True),
+            (Filter(status="4XX"), True),
+            (Filter(status="error"), True),
+            (Filter(status="5xx"), False),
+            (Filter(status="0"), False),
+            (Filter(notice="N_TWO"), True),
+            (Filter(notice="P_ONE"), True),
+            (Filter(notice="N_"), False),
+            (Filter(notice="undeliverable"), False),
+            (Filter(client="192.0.2.7"), True),
+            (Filter(client="opensearch-py"), True),
+            (Filter(client="192.0"), False),
+            (Filter(intent="runs"), True),
+            (Filter(intent="execute"), True),
+            (Filter(intent="execute_stream"), False),
+            (Filter(since=FULL.started), True),
+            (Filter(since=FULL.started + 1), False),
+            (Filter(until=FULL.started), True),
+            (Filter(until=FULL.started - 1), False),
+            (Filter(since=float("nan")), False),
+            (Filter(text="hello"), True),
+            (Filter(text="hello answer x"), True),
+            (Filter(text="hello nobody"), False),
+            (Filter(text="YWI"), False),
+            (Filter(status="4xx", type="flow", text="hello", agent="a2", intent="runs"), True),
+            (Filter(status="5xx", type="flow", text="hello", agent="a2", intent="runs"), False),
+        ],
+    )
+    def test_filter(self, store: RecordStore, wanted: Filter, found: bool) -> None:
+        store.add([FULL])
+        assert ids(store.rows(wanted)) == ids(store.newer(wanted, 0)) == ["full"] * found
+
+    def test_status_0_is_an_error(self, store: RecordStore) -> None:
+        store.add([record(id="cut", status=0), record(id="ok", status=399)])
+        assert ids(store.rows(Filter(status="error"))) == ids(store.rows(Filter(status="0"))) == ["cut"]
+
+    def test_an_error_without_problems_is_found_by_its_type(self, store: RecordStore) -> None:
+        store.add([record(id="1", status=503, error=RecordedError("upstream_unavailable", "gone"))])
+        assert ids(store.rows(Filter(notice="upstream_unavailable"))) == ["1"]
+
+    @pytest.mark.parametrize("status", ["abc", "4x", "99", "1000", "4xxx", "-1", "٤٠٤"])
+    def test_bad_status(self, store: RecordStore, status: str) -> None:
+        with pytest.raises(InvalidFilter, match="neither a status such as 404") as error:
+            store.rows(Filter(status=status))
+        assert error.value.field == "status"
+
+    @pytest.mark.parametrize("field", ["path", "agent", "notice", "text", "client", "intent"])
+    def test_a_surrogate_is_a_bad_filter(self, store: RecordStore, field: str) -> None:
+        with pytest.raises(InvalidFilter, match="surrogate") as error:
+            store.rows(Filter(**{field: "abc\ud800"}))
+        assert error.value.field == field
+
+    # Text
+
+    @pytest.mark.parametrize(
+        ("text", "body", "found"),
+        [
+            ("CAT", "the cat.", True),
+            ("ca", "the cat.", False),
+            ("cat*", "the category", True),
+            ("Cafe", "das café", True),
+            ('"black cat"', "a black  cat", True),
+            ('"black cat"', "a cat, black", False),
+            ('"black cat', "a black cat", True),
+            ('"black cat"*', "a black category", True),
+            ("cat OR dog", "cat", False),
+            ("cat or dog", "cat or dog", True),
+            ("NOT cat", "not a cat", True),
+            ("text:cat", "text cat", True),
+            ("cat^2 (dog) + {a b}:c", "cat 2 dog a b c", True),
+            ("NEAR(cat dog)", "near cat dog", True),
+            ("it's 100%", "it's 100%", True),
+            ("cat -- dog", "cat dog", True),
+            ("cat;DROP", "cat drop", True),
+            ("日本", "日本 です", True),
+            ("second", r'{"a": "first\nsecond"}', True),
+            ('"first second"', r'{"a": "first\nsecond"}', True),
+            ("größe", r'{"a": "Gr\u00f6\u00dfe"}', True),
+            ("second", r'{"a": "{\"b\": \"first\\nsecond\\\\third\"}"}', True),
+            ("notes", r'{"path": "C:\\notes"}', True),
+            ("\U0001d54f", r'{"a": "\ud835\udd4f"}', True),
+        ],
+    )
+    def test_text(self, store: RecordStore, text: str, body: str, found: bool) -> None:
+        store.add([with_body("other", "elsewhere"), with_body("1", body)])
+        assert ids(store.rows(Filter(text=text))) == ["1"] * found
+
+    @pytest.mark.parametrize("text", ["*", "a*", "ab*", "x_ab*", '"a b"*', "--", '""', "'", "\0", "(", "^ - +"])
+    def test_bad_text(self, store: RecordStore, text: str) -> None:
+        store.add(numbered(1))
+        with pytest.raises(InvalidFilter) as error:
+            store.rows(Filter(text=text))
+        assert error.value.field == "text"
+
+    def test_blank_text_matches_all(self, store: RecordStore) -> None:
+        store.add(numbered(1))
+        assert ids(store.rows(Filter(text=" \t"))) == ["1"]
+
+    def test_a_phrase_is_within_one_body(self, store: RecordStore) -> None:
+        store.add([record(id="1", request=HttpMessage((), Body(3, "black")), response=HttpMessage((), Body(3, "cat")))])
+        assert ids(store.rows(Filter(text="black cat"))) == ["1"]
+        assert ids(store.rows(Filter(text='"black cat"'))) == []
+
+    def test_words_of_every_body_are_found(self, store: RecordStore) -> None:
+        names = ("request", "forwarded", "response", "answered")
+        bodies = {name: HttpMessage((), Body(3, f"word{name}")) for name in names}
+        store.add([record(id="1", rendered="wordrendered", **bodies)])
+        assert all(ids(store.rows(Filter(text=f"word{name}"))) == ["1"] for name in (*names, "rendered"))
+
+    def test_text_by_pages_in_both_directions(self, store: RecordStore) -> None:
+        store.add([with_body(str(number), "even" if number % 2 == 0 else "odd") for number in range(10)])
+        first = store.rows(Filter(text="even"), limit=2)
+        assert ids(first) == ["8", "6"]
+        assert ids(store.rows(Filter(text="even"), before=first[-1].position)) == ["4", "2", "0"]
+        assert ids(store.newer(Filter(text="even"), after=first[-1].position)) == ["8"]
+        store.add([with_body("10", "even")])
+        assert ids(store.newer(Filter(text="even"), after=first[0].position)) == ["10"]
+
+    # Media
+
+    def test_media(self, store: RecordStore, new_store: NewStore) -> None:
+        data = b"\x89PNG" * 1000
+        sha256 = hashlib.sha256(data).hexdigest()
+        store.keep_medium(sha256, "image/png", data)
+        store.keep_medium(sha256, "image/jpeg", data)
+        again = new_store()
+        assert again.medium(sha256) == ("image/png", data)
+        assert [again.medium(name) for name in ("0" * 64, "", "../../etc/passwd", "*", sha256[:-1] + "*")] == [None] * 5
+        again.close()
+
+    def test_media_types_of_any_text(self, store: RecordStore) -> None:
+        for media_type in ("image/svg+xml; a=../..%2f\n<b>", "", "x" * 1000, "ä/b"):
+            data = media_type.encode()
+            sha256 = hashlib.sha256(data).hexdigest()
+            store.keep_medium(sha256, media_type, data)
+            kept = media_type if media_type.isascii() and len(media_type) < 100 else "application/octet-stream"
+            assert store.medium(sha256) == (kept, data)
+
+    # Values and views
+
+    def test_values(self, store: RecordStore) -> None:
+        named = structs.replace(FULL, id="1", status=200)
+        store.add([FULL, named, *numbered(1, 2, 3)])
+        assert store.values("agent") == ["a1", "Räuber"]
+        assert store.values("agent", limit=1) == ["a1"]
+        assert store.values("status") == ["200", "400"]
+        assert store.values("notice") == ["N_ONE", "N_TWO", "P_ONE"]
+        assert store.values("strategy") == ["wrap"]
+        assert store.values("client") == ["192.0.2.7"]
+        assert store.values("intent") == ["execute"]
+        assert (store.values("type"), store.values("provider")) == (["flow"], ["bedrock/converse"])
+        with pytest.raises(InvalidFilter) as error:
+            store.values("text")
+        assert error.value.field == "text"
+
+    def test_adoption(self, store: RecordStore) -> None:
+        legacy, unified, native = (
+            Delivery("One", input_type="question"),
+            Delivery("One", strategy="wrap", input_type="messages"),
+            Delivery("One", strategy="native", input_type="text"),
+        )
+        refusal = RecordedError("undeliverable", "no")
+        runs = [
+            *numbered(1, 2, 3, delivery=legacy),
+            *numbered(4, delivery=unified),
+            *numbered(5, delivery=unified, error=refusal, status=400),
+            *numbered(150, 151, delivery=native, intent="execute_stream"),
+            *numbered(152, delivery=native, agent_id="a2"),
+            *numbered(6, delivery=None, status=502),
+            *numbered(7, intent="passthrough"),
+            *numbered(-500, delivery=legacy),
+        ]
+        store.add(runs)
+        forms = ("legacy", "unified", "native", "refused")
+        rows = store.adoption(900.0, 100.0)
+        assert [(row["agent_id"], row["bucket"], *(row[form] for form in forms)) for row in rows] == [
+            ("a1", 1000, 3, 1, 0, 1),
+            ("a1", 1100, 0, 0, 2, 0),
+            ("a2", 1100, 0, 0, 1, 0),
+        ]
+        assert {row["agent_name"] for row in rows} == {"One"}
+
+    def test_legacy_clients(self, store: RecordStore) -> None:
+        legacy = {"delivery": Delivery(input_type="question")}
+        store.add(numbered(1, user_agent="curl", **legacy))
+        store.add(numbered(2, 3, user_agent="java", **legacy))
+        store.add(numbered(4, user_agent="new", delivery=Delivery(strategy="wrap")))
+        store.add(numbered(-900, user_agent="old", **legacy))
+        assert store.legacy_clients(1000.0) == [
+            {"user_agent": "java", "agent_id": "a1", "requests": 2, "last": 1003.0},
+            {"user_agent": "curl", "agent_id": "a1", "requests": 1, "last": 1001.0},
+        ]
+
+    def test_refusals(self, store: RecordStore) -> None:
+        def refused(*codes: str) -> dict[str, Any]:
+            problems = tuple(RecordedProblem(code, "input", "no") for code in codes)
+            return {"status": 400, "error": RecordedError("undeliverable", "no", problems)}
+
+        store.add(numbered(1, 2, **refused("P1")))
+        store.add(numbered(3, delivery=Delivery("One"), **refused("P1", "P2", "P2")))
+        store.add(numbered(4, agent_id="a2", **refused()))
+        store.add(numbered(5, status=502, error=RecordedError("upstream_unavailable", "gone")))
+        store.add(numbered(6, status=404))
+        store.add(numbered(-900, **refused("P1")))
+        assert store.refusals(1000.0) == [
+            {"agent_id": "a1", "agent_name": "One", "code": "P1", "requests": 3, "last": 1003.0},
+            {"agent_id": "a1", "agent_name": "One", "code": "P2", "requests": 1, "last": 1003.0},
+            {"agent_id": "a2", "agent_name": "", "code": "undeliverable", "requests": 1, "last": 1004.0},
+        ]
+
+    # Clear
+
+    def test_clear(self, store: RecordStore) -> None:
+        store.add(numbered(1, 2))
+        data = b"medium"
+        sha256 = hashlib.sha256(data).hexdigest()
+        store.keep_medium(sha256, "image/png", data)
+        assert ids(store.rows(Filter(text="hello"))) == ["2", "1"]
+        store.clear()
+        assert (store.rows(Filter()), store.rows(Filter(text="hello"))) == ([], [])
+        assert (store.get("1"), store.medium(sha256), store.values("agent")) == (None, None, [])
+        store.add(numbered(3))
+        assert ids(store.rows(Filter(text="hello"))) == ["3"]
