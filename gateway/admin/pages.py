@@ -30,7 +30,7 @@ from gateway.memory.model import Session
 from gateway.memory.reading import read_range
 from gateway.memory.rest_handler import store_errors
 from gateway.memory.store import SessionNotFound, Store, StoreError, UnknownPosition
-from gateway.memory.stores.strands.export import zip_session
+from gateway.memory.stores.strands.files import zip_session
 from gateway.observe.metrics import CONTENT_TYPE, Metrics
 from gateway.ports import ClusterReader, ProfileCache
 from gateway.recording.store import RecordStore

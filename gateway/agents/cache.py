@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from gateway.errors import GatewayError, release_frames
-from gateway.observe.traffic_metrics import Lookups
+from gateway.observe.metrics import Lookups
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

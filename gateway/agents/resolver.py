@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, assert_never
 
 from gateway.agents.cache import SharedCache
-from gateway.agents.cluster import read_unified_api, read_version
 from gateway.agents.documents import Document, read_profile
 from gateway.agents.errors import FailedLookup, LookupFailed, lookup_error
 from gateway.agents.holds import Holds
-from gateway.agents.lookup import Credentials, Lookup, get_document, get_json
+from gateway.agents.lookup import Credentials, Lookup, get_document, get_json, read_unified_api, read_version
 from gateway.agents.reader import SETTINGS_PATH, AgentDocuments, Batch, Found, may_have_unified_api, read_agents
 from gateway.agents.rules import Rule
 from gateway.agents.size import SMALL_WEIGHT, Scale, is_small, weigh
 from gateway.errors import Problem, UnresolvedAgent
 from gateway.mlcommons.profile import AgentProfile
-from gateway.observe.traffic_metrics import Lookups
+from gateway.observe.metrics import Lookups
 from gateway.offload import run_here_if
 
 Kind = Literal["agents", "models", "connectors", "settings"]

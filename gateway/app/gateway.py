@@ -15,8 +15,8 @@ from gateway.config.schema import Listen, Secret, Settings
 from gateway.config.source import check_reload
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics, Nodes, Sizes
-from gateway.proxy.aiohttp_listener import AiohttpListener
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
+from gateway.proxy.application import AiohttpListener
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.listener import DataListener
 from gateway.recording.recording import Recording

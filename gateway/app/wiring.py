@@ -17,7 +17,7 @@ from gateway.memory.sessions import Sessions
 from gateway.memory.store import Store
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.policy.ledger import Ledger
+from gateway.policy.budgets import Ledger
 from gateway.policy.policies import OpenPolicies
 from gateway.ports import ExecuteHandler, ManageHandler, PolicyKeeper, ProfileCache, SessionHandler, SessionKeeper
 from gateway.proxy.capture import Capture

@@ -20,10 +20,10 @@ from gateway.memory.copying import append_missing
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
 from gateway.memory.owner import caller_of, new_session_id
 from gateway.memory.store import Store, StoreError
-from gateway.memory.stores.agentcore.foreign import ForeignSessions
+from gateway.memory.stores.agentcore.chain import ForeignSessions
 from gateway.memory.stores.registry import check_store
 from gateway.migrate.connection import ClusterError, ClusterOptions, connect
-from gateway.migrate.conversations import Exchange, list_conversations, read_conversation
+from gateway.migrate.reading import Exchange, list_conversations, read_conversation
 
 _EXAMPLES = """\
 mlc-gateway memory import-cluster -c config/gateway.yaml --agent my-agent-id --user bob

@@ -26,7 +26,7 @@ from gateway.memory.management import (
 from gateway.memory.model import Session, StoredMessage
 from gateway.memory.reading import read_messages
 from gateway.memory.store import SessionNotFound, Store, StoreError, StoreUnavailable
-from gateway.memory.stores.strands.export import export_session
+from gateway.memory.stores.strands.files import export_session
 
 _ID = "gws-my-agent-id-0123456789abcdef01234567"
 _LONGEST = 200

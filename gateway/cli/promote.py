@@ -26,8 +26,8 @@ from gateway.migrate.connection import (
     answer_of,
     connect,
 )
-from gateway.migrate.credential import CredentialError, ask_credential, read_credential
 from gateway.migrate.display import call_json, next_command, request_line
+from gateway.migrate.parking import CredentialError, ask_credential, read_credential
 from gateway.migrate.probe import QUESTION
 from gateway.migrate.promote import (
     V2,

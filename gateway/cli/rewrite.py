@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import click
 
-from gateway.agents.cluster import read_version
 from gateway.agents.documents import needed, needed_connector, read_profile, tool_connectors
+from gateway.agents.lookup import read_version
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail
 from gateway.errors import GatewayError, InvalidInput, Problem

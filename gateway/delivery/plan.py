@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from gateway.delivery import refusal
-from gateway.delivery.call_model import CallModel
-from gateway.delivery.call_model_cache import CallModelCache
+from gateway.delivery.call_model import CallModel, CallModelCache
 from gateway.delivery.search import Plan, Remembered, Search, map_input
 from gateway.delivery.slots import MARK, QUESTION
 from gateway.delivery.strategies.expect import TAIL, neutral_text

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.delivery.call_model_cache import CallModelCache
+from gateway.delivery.call_model import CallModelCache
 from gateway.delivery.escaping import raw_text
 from gateway.delivery.plan import Plan, Remembered, plan
 from gateway.delivery.proof import Proved

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.delivery.call_model import CallModel
-from gateway.delivery.call_model_cache import CallModelCache
+from gateway.delivery.call_model import CallModel, CallModelCache
 from gateway.delivery.candidate import Addition, Candidate
 from gateway.delivery.escaping import is_inert, unescape
 from gateway.delivery.plain_chat import FORMAT_GUESSED, PLAIN_CHAT, own_turns, shows_plain_chat

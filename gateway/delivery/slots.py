@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from gateway.delivery.trees import locate
+from gateway.delivery.trees import Path, locate
 from gateway.mlcommons.profile import Model
 from gateway.mlcommons.template import DEFAULT_DELIMITER, PREFIX, SUFFIX
 from gateway.providers.base import Provider
@@ -177,3 +177,42 @@ def _takes_earlier_turns(call: ProbedCall, name: str) -> bool:
             turn = next((place[1] for place in locate(body, QUESTION) if place[0] == field), None)
             return isinstance(turn, int) and index < turn
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class SystemSlot:
+    """The quoted variable of the system text. path: its place in the body; before, after: the text around it there."""
+
+    name: str
+    path: Path
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionPosition:
+    """Where the question is in a rendered call.
+
+    body: the call rendered with `QUESTION`; messages: its turns in the provider's normal form.
+    turn, part: the part that contains the question; text: that part's text with `QUESTION` in it.
+    """
+
+    body: dict[str, Any]
+    messages: list[dict[str, Any]]
+    turn: int
+    part: int
+    text: str
+
+    @property
+    def is_bare(self) -> bool:
+        """True if the agent puts nothing around the question."""
+        return self.text == QUESTION
+
+    @property
+    def is_blank(self) -> bool:
+        """True if the agent puts nothing but white space around the question."""
+        return not self.text.replace(QUESTION, "").strip()
+
+    def has_own_parts(self, provider: Provider) -> bool:
+        """Return True if the agent puts other parts beside the one with the question."""
+        return len(self.messages[self.turn][provider.content_field]) > 1

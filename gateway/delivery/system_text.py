@@ -10,8 +10,8 @@ from typing import Any
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Addition
 from gateway.delivery.escaping import is_plain
-from gateway.delivery.positions import SystemSlot
 from gateway.delivery.question_placements import reference_to
+from gateway.delivery.slots import SystemSlot
 from gateway.delivery.target import Turn, parts_of, text_of
 from gateway.delivery.trees import value_at, with_value
 from gateway.notices import Notice

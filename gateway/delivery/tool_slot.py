@@ -12,8 +12,7 @@ from gateway.delivery.candidate import Addition
 from gateway.delivery.escaping import dump
 from gateway.delivery.question_placements import raw_names
 from gateway.delivery.target import Turn
-from gateway.delivery.template_change import TOOLS_MEMBER, TOOLS_VALUE
-from gateway.delivery.template_text import UnreadableTemplate, member_slots
+from gateway.delivery.template_change import TOOLS_MEMBER, TOOLS_VALUE, UnreadableTemplate, member_slots
 from gateway.mlcommons.template import PREFIX, SUFFIX
 from gateway.notices import Notice
 from gateway.unified.model import AgentInput, ContentBlock, Json, Media, Message, Text, ToolResult, ToolUse

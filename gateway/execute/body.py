@@ -1,10 +1,12 @@
-"""The request body that goes to the cluster: small JSON with the inline media inserted without a copy."""
+"""The request that goes to the cluster: small JSON with the inline media inserted without a copy; its `async`."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -47,3 +49,17 @@ def is_json(content_type: str) -> bool:
     """Return True if the cluster reads a body of this content type as JSON. The gateway reads no other."""
     media_type = content_type.partition(";")[0].strip().lower()
     return media_type in ("application/json", "application/vnd.opensearch+json") or media_type.endswith("+json")
+
+
+_SEPARATORS = re.compile("[;#]")
+
+
+def read_async(target: str) -> str:
+    """Return the value of ``async`` in the query of `target`; "false" if there is none.
+
+    With any other value, even an empty one, the agent runs in the background. OpenSearch takes ``;`` for ``&``, and
+    some versions end the query at ``#`` (docs/internals/facts.md): values before and after them all count.
+    """
+    query = _SEPARATORS.sub("&", target.partition("?")[2])
+    values = (value for name, value in parse_qsl(query, keep_blank_values=True) if name == "async")
+    return next((value for value in values if value != "false"), "false")

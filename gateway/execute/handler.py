@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -10,35 +11,99 @@ import msgspec
 from msgspec import structs
 
 from gateway.agents.errors import AgentNotFound, FailedLookup
-from gateway.agents.memory import MemoryReader
+from gateway.agents.memory import DEFAULT_LIMIT, MemoryReader
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.config.schema import Answers, Settings
 from gateway.delivery.native import GUARDS
+from gateway.delivery.plan import Remembered
 from gateway.errors import GatewayError, UndeliverableContent, UnresolvedAgent
-from gateway.execute import response_headers
 from gateway.execute.body import is_json
-from gateway.execute.deliveries import QUESTION, describe_delivery, end_step, note_delivery, timed_step, with_plan
+from gateway.execute.deliveries import (
+    DELIVERY,
+    QUESTION,
+    delivery_headers,
+    delivery_value,
+    describe_delivery,
+    end_step,
+    note_delivery,
+    timed_step,
+    with_plan,
+)
 from gateway.execute.media import Inliner
 from gateway.execute.output import Outputs
-from gateway.execute.remembered import is_short, read_remembered
 from gateway.execute.reporter import Reporter
-from gateway.execute.response_headers import delivery_headers
 from gateway.execute.rewrite import Policy, Rewrite, is_native, move_question_to_input, rewrite_native
 from gateway.execute.rewriter import Rewriter, new_turn_id
-from gateway.execute.session_agents import LegacyAgents, concerns_memory
-from gateway.execute.session_run import SessionRun, SessionRuns
+from gateway.execute.session_run import LegacyAgents, SessionRun, SessionRuns, concerns_memory
 from gateway.mlcommons.expansion import RenderFailure
-from gateway.mlcommons.generations import Generation
+from gateway.mlcommons.generations import AgentType, Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call
 from gateway.mlcommons.sent_body import STREAM
 from gateway.mlcommons.template import RuntimeValues
+from gateway.notices import Notice
 from gateway.observe.record import Delivery
 from gateway.offload import run_here_if
 from gateway.ports import ExecuteCall, Forward, Retry
-from gateway.unified.budget import Budget, is_small
+from gateway.unified.budget import SMALL_TEXT, Budget, is_small
 from gateway.unified.model import AgentInput
 from gateway.unified.request import ExecuteRequest, RequestKind, parameters_as_strings, read_execute
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
+
+
+async def read_remembered(
+    memory: MemoryReader, profile: AgentProfile, request: ExecuteRequest, headers: Mapping[str, str]
+) -> tuple[Remembered, tuple[Notice, ...]]:
+    """Return what the agent will replay for the caller's `memory_id`, and a notice if the memory can't be read.
+
+    Nothing is read for an agent without memory, or a request without `memory_id`. headers: the caller's.
+    """
+    memory_id = request.parameters.get("memory_id")
+    if (
+        profile.generation is Generation.UNIFIED_V2
+        or not profile.memory_type
+        or not isinstance(memory_id, str)
+        or not memory_id
+    ):
+        return (), ()
+    written = parameters_as_strings(request.parameters).get("message_history_limit", str(DEFAULT_LIMIT))
+    if not _INTEGER.fullmatch(written):  # the cluster refuses what is no integer of Java
+        return (), ()
+    limit = _limit(profile, int(written))
+    try:
+        found = await memory.remembered(memory_id, headers, limit)
+    except FailedLookup:
+        return (), (Notice("MEMORY_NOT_READ", "the agent's memory could not be read, so its content was not checked"),)
+    return (_newest(found, limit) if _counts_messages(profile) else found), ()
+
+
+def is_short(remembered: Remembered) -> bool:
+    """Return True if the turns can be planned with on the event loop."""
+    return sum(len(text) for turn in remembered for text in turn) <= SMALL_TEXT
+
+
+def _counts_messages(profile: AgentProfile) -> bool:
+    """Return True for an agent that recalls messages, also the question of a turn that failed, and not whole turns."""
+    return profile.generation is Generation.UNIFIED_V1 and profile.agent_type is AgentType.CONVERSATIONAL
+
+
+def _newest(turns: Remembered, limit: int | None) -> Remembered:
+    """Return the turns that the newest `limit` messages are of; all of them for None."""
+    count = 0
+    for index in reversed(range(len(turns))):
+        if limit is not None and count >= limit:
+            return turns[index + 1 :]
+        count += sum(1 for text in turns[index] if text)
+    return turns
+
+
+def _limit(profile: AgentProfile, limit: int) -> int | None:
+    """Return how many turns the agent recalls, or messages (`_counts_messages`); None for no limit.
+
+    A unified agent (V1) recalls all with a limit of 0 (docs/internals/facts.md, "What memory keeps from turn to turn").
+    """
+    return None if limit == 0 and profile.generation is Generation.UNIFIED_V1 else limit
 
 
 class Handler:
@@ -324,7 +389,7 @@ def retry_as_input(request: ExecuteRequest, answers: Answers, delivery: Delivery
             return None
         headers: dict[str, str] = {}
         if answers.delivery_header:
-            headers[response_headers.DELIVERY] = response_headers.delivery_value("native", "", "question")
+            headers[DELIVERY] = delivery_value("native", "", "question")
         native = structs.replace(delivery, strategy="native")
         return Forward(move_question_to_input(request), headers, delivery=native)
 

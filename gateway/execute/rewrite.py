@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from gateway.delivery.cluster_limits import refuse_cluster_limits
 from gateway.delivery.native import write_native
+from gateway.delivery.plain_chat import COMPLETES_TEXT, NAME_OR_TEXT, TextOnly, use_another_agent
 from gateway.delivery.plan import Plan, Remembered, assume, describe
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.question_placements import SKIP
+from gateway.delivery.refusal import refuse_cluster_limits
 from gateway.delivery.template_change import completes_text
-from gateway.delivery.textonly import COMPLETES_TEXT, NAME_OR_TEXT, TextOnly, use_another_agent
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, replace_members, serialise
 from gateway.mlcommons.agents.flow import unread_llm

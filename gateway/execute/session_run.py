@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 import msgspec
 
+from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.agents.rules import rule_for
 from gateway.config.schema import Rule, Settings
-from gateway.errors import InvalidInput, Problem, SignatureConflict
-from gateway.execute.deliveries import QUESTION, with_notices
+from gateway.errors import GatewayError, InvalidInput, Problem, SignatureConflict
+from gateway.execute.body import read_async
+from gateway.execute.deliveries import BOTH_SENT, DELIVERY, QUESTION, delivery_value, notice_header, with_notices
 from gateway.execute.output import Outputs, with_memory_id
 from gateway.execute.reporter import Reporter
-from gateway.execute.response_headers import BOTH_SENT, DELIVERY, delivery_value, notice_header
 from gateway.execute.rewriter import new_turn_id
 from gateway.execute.run_answer import RunAnswer, read_answer
 from gateway.execute.run_events import StreamReader
 from gateway.execute.session_request import IDS, Earlier, SessionRequest, compose
-from gateway.memory.model import Message, Metadata, Turn
+from gateway.memory.model import PREFIX, Message, Metadata, Turn
 from gateway.memory.owner import agent_of, owner_of
 from gateway.memory.sessions import OpenSession, Sessions
 from gateway.memory.window import measure
 from gateway.mlcommons.profile import AgentProfile
-from gateway.mlcommons.query import read_async
 from gateway.notices import Notice
 from gateway.observe.record import Delivery
 from gateway.offload import run_here_if
@@ -360,3 +362,77 @@ def _line_with_id(line: bytes, memory_id: str | None) -> bytes:
     value = line[len(_DATA) :].strip()
     before, after = line.split(value, 1)
     return before + with_memory_id(value, memory_id) + after
+
+
+_KNOWN_SECONDS = 300.0
+"""How long it is known that memory and form of answer of an agent are the cluster's."""
+_UNREADABLE_SECONDS = 60.0
+"""Seconds until an agent that a caller can't read is read again."""
+_MOST = 10_000
+
+
+class LegacyAgents:
+    """Finds the agents of legacy requests. An agent that can't be read has the cluster's memory.
+
+    So that requests to other agents don't wait, an agent with neither is read again only after minutes.
+    """
+
+    def __init__(
+        self,
+        resolver: Resolver,
+        sessions: SessionRuns,
+        outputs: Outputs,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._resolver = resolver
+        self._sessions = sessions
+        self._outputs = outputs
+        self._clock = clock
+        self._others: dict[str, float] = {}
+        self._unreadable: dict[tuple[str, bytes], float] = {}
+
+    async def find(self, call: ExecuteCall, request: ExecuteRequest) -> ResolvedAgent | None:
+        """Return the agent if its memory is the gateway's, or its answers are converted.
+
+        None for any other agent, and for a request without `question`.
+
+        Raises:
+            GatewayError: the request names a session of the gateway, and the agent can't be read.
+        """
+        now = self._clock()
+        if not request.has_question:
+            return None
+        rule = self._sessions.rule(call.agent_id)
+        if rule is not None and rule.memory == "cluster" and rule.output == "legacy":
+            return None
+        caller = (call.agent_id, self._resolver.caller(call.headers))
+        names_session = any(str(request.parameters.get(name, "")).startswith(PREFIX) for name in IDS)
+        known = self._others.get(call.agent_id, now) > now or self._unreadable.get(caller, now) > now
+        if known and not names_session:
+            return None
+        try:
+            agent = await self._resolver.agent(call.agent_id, call.headers)
+        except GatewayError as error:
+            if names_session:
+                raise
+            if error.status < 500:  # a failing cluster may show it to the next request
+                _note(self._unreadable, caller, now + _UNREADABLE_SECONDS)
+            return None
+        if self._sessions.remembers(agent.profile) or self._outputs.converts(agent.profile):
+            return agent
+        _note(self._others, call.agent_id, now + _KNOWN_SECONDS)
+        return None
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def _note(known: dict[_Key, float], key: _Key, until: float) -> None:
+    if len(known) >= _MOST:
+        known.clear()
+    known[key] = until
+
+
+def concerns_memory(error: GatewayError) -> bool:
+    """Return True if a problem is about a message of the session."""
+    return any(problem.place.startswith("memory[") for problem in error.problems)

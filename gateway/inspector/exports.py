@@ -10,8 +10,7 @@ from aiohttp.typedefs import Handler
 from gateway.errors import GatewayError
 from gateway.inspector.access import INSPECTOR
 from gateway.inspector.har import write_har
-from gateway.inspector.queries import read_filter
-from gateway.inspector.reader import Reader, find_record
+from gateway.inspector.queries import Reader, find_record, read_filter
 from gateway.inspector.repeatable import Medium
 from gateway.inspector.snippets import as_curl, as_pytest, as_python
 from gateway.observe.record import ExchangeRecord

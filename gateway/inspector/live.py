@@ -11,8 +11,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.errors import GatewayError
-from gateway.inspector.queries import read_filter, read_number
-from gateway.inspector.reader import Reader
+from gateway.inspector.queries import Reader, read_filter, read_number
 from gateway.observe.record import Delivery, ExchangeRecord
 from gateway.recording.store import Filter, RecordStore, Row
 

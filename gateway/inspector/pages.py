@@ -16,8 +16,7 @@ from gateway.inspector.access import HOME, INSPECTOR, render
 from gateway.inspector.diff import at, read
 from gateway.inspector.exports import Exports
 from gateway.inspector.live import Live, codes, row_as_json
-from gateway.inspector.queries import FIELDS, read_filter, read_limit, read_number
-from gateway.inspector.reader import NotRecorded, Reader, find_record
+from gateway.inspector.queries import FIELDS, NotRecorded, Reader, find_record, read_filter, read_limit, read_number
 from gateway.observe.record import ExchangeRecord
 from gateway.recording.store import RecordStore
 

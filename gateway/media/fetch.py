@@ -20,8 +20,7 @@ from yarl import URL
 from gateway.config.schema import MediaByUrl
 from gateway.errors import Problem, UndeliverableContent
 from gateway.media.targets import Targets, Unfetchable, is_public
-from gateway.unified.formats import FORMATS, MIME_ALIASES
-from gateway.unified.magic import begins_as
+from gateway.unified.formats import FORMATS, MIME_ALIASES, begins_as
 from gateway.unified.model import Media, MediaKind, Url
 
 _HEAD = 1024

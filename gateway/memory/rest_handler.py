@@ -21,7 +21,7 @@ from gateway.memory import rest
 from gateway.memory.model import Session, SessionKey, StoredMessage
 from gateway.memory.owner import agent_of, is_signed, message_id, owner_of, read_message_id
 from gateway.memory.reading import MOST_BYTES, read_range, read_turn, read_turns
-from gateway.memory.rest_search import read_search
+from gateway.memory.rest import read_search
 from gateway.memory.store import SessionNotFound, Store, StoreError
 from gateway.memory.window import measure
 from gateway.ports import Answer, ClusterReader, ExecuteCall

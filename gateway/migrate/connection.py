@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 from requests import PreparedRequest
 
-from gateway.agents.cluster import read_version
 from gateway.agents.errors import PERMISSIONS
+from gateway.agents.lookup import read_version
 from gateway.config.load import ConfigError, load
 from gateway.config.schema import Settings, Upstream
 from gateway.migrate.transport import NoAnswer, Sender

@@ -16,16 +16,14 @@ from difflib import SequenceMatcher
 from enum import Enum
 from typing import Any
 
-from gateway.agents.documents import Document
-from gateway.agents.recognition import provider_of
-from gateway.delivery.template_text import UnreadableTemplate, members
+from gateway.agents.documents import Document, provider_of
+from gateway.delivery.template_change import UnreadableTemplate, members
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.proof import outcomes
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
 from gateway.mlcommons.generations import AgentType, Generation
-from gateway.mlcommons.marks import MARKS
-from gateway.mlcommons.profile import AgentProfile, Connector
+from gateway.mlcommons.profile import MARKS, AgentProfile, Connector
 from gateway.mlcommons.template import RuntimeValues, substitute
 from gateway.providers import registry
 from gateway.providers.base import ClusterSupport, ConnectorTemplate, Provider

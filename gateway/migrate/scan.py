@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gateway.agents.cluster import read_unified_api
 from gateway.agents.documents import needed, needed_connector, read_profile
 from gateway.agents.errors import lookup_error
-from gateway.agents.lookup import document_path
+from gateway.agents.lookup import document_path, read_unified_api
 from gateway.agents.reader import (
     SETTINGS_PATH,
     Batch,

@@ -20,8 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.agents.documents import Document, needed_connector, read_profile
-from gateway.agents.recognition import provider_of
+from gateway.agents.documents import Document, needed_connector, provider_of, read_profile
 from gateway.agents.rules import Rule
 from gateway.delivery.template_change import Code, NotOffered, TemplateChange, find_change
 from gateway.errors import UnresolvedAgent

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gateway.mlcommons.generations import AgentType, Generation
 from gateway.mlcommons.tool_types import Calls, type_of
@@ -111,7 +112,7 @@ class AgentProfile:
     provider: the provider's name, "" if unknown. provider_source: where it is from
         (``model.model_provider``, ``_llm_interface``, ``connector``, ``rule``).
     memory_type: `memory.type`, "" without memory.
-    gateway_memory, unified_output: the marks of a registration (`gateway.mlcommons.marks`).
+    gateway_memory, unified_output: the marks of a registration (`gateway.mlcommons.profile`).
     unified_api: whether the cluster's unified agent API is on; None if that could not be read. False before 3.5,
         which does not have it.
     """
@@ -169,3 +170,24 @@ class AgentProfile:
         """The ids of this agent, and of those that its tools run and that were read."""
         run = (id_ for tool in self.tools if tool.agent is not None for id_ in tool.agent.agent_ids)
         return (self.id, *run)
+
+
+MEMORY_MARK = "gw_memory"
+GATEWAY_SESSIONS = "sessions"
+"""The value of `MEMORY_MARK`: the gateway keeps the agent's sessions."""
+
+OUTPUT_MARK = "gw_output"
+UNIFIED = "unified"
+"""The value of `OUTPUT_MARK`: the gateway answers in the unified form."""
+
+MARKS = frozenset({MEMORY_MARK, OUTPUT_MARK})
+
+
+def has_gateway_memory(parameters: Mapping[str, Any]) -> bool:
+    """Return True if the gateway keeps the sessions of the agent with these parameters."""
+    return parameters.get(MEMORY_MARK) == GATEWAY_SESSIONS
+
+
+def has_unified_output(parameters: Mapping[str, Any]) -> bool:
+    """Return True if the gateway answers for the agent with these parameters in the unified form."""
+    return parameters.get(OUTPUT_MARK) == UNIFIED

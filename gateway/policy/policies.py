@@ -13,10 +13,9 @@ from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.policy.budget_stores.sqlite import file_of
 from gateway.policy.budget_stores.store import build_store
-from gateway.policy.budgets import Budgets
+from gateway.policy.budgets import Budgets, Ledger
 from gateway.policy.guardrails import Guardrails
 from gateway.policy.hooks import load_function, make_hook
-from gateway.policy.ledger import Ledger
 from gateway.policy.usage import Meter, Prices
 from gateway.shared import Shared, SharedResources
 from gateway.storage.paths import find_file_fault

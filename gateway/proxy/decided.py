@@ -20,7 +20,7 @@ from gateway.proxy.body_copy import HELD_ANSWER, ResponseCopy
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.interfaces import Client, RunningExchange
 from gateway.proxy.lifecycle import Lifecycle
-from gateway.proxy.relayed_head import head_with_length
+from gateway.proxy.relay import head_with_length
 from gateway.proxy.request_log import RequestLog, log_ids
 from gateway.proxy.routes import Intent, Route
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.errors import GatewayError, UnresolvedAgent
-from gateway.memory.rest_search import find_session_id
+from gateway.memory.rest import find_session_id
 from gateway.ports import Answer, ExecuteCall, ExecuteHandler, Forward, ManageHandler, SessionHandler
 from gateway.proxy.interfaces import RunningExchange
 from gateway.proxy.routes import RUNS, Intent

@@ -58,7 +58,7 @@ class Exchange(Relay):
     _port: ExchangePort
     _request_copy: BodyCopy
     _response_copy: ResponseCopy | None
-    """Copies of both bodies; only `gateway.proxy.copied` makes them."""
+    """Copies of both bodies; only `gateway.proxy.router` makes them."""
     is_recorded = True
     """The recorder gets the exchange, if it reads the body."""
     held: int = 0

@@ -14,7 +14,7 @@ from gateway.errors import GatewayError
 from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
-from gateway.memory.rest_search import LARGEST_BODY, find_session_id
+from gateway.memory.rest import LARGEST_BODY, find_session_id
 from gateway.mlcommons.memory_form import show_original_json
 from gateway.notices import HEADER
 from gateway.ports import Answer, ExecuteCall
@@ -22,7 +22,7 @@ from gateway.proxy import content_coding
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.execution import decode_fields
 from gateway.proxy.interfaces import Client
-from gateway.proxy.relayed_head import head_with_length
+from gateway.proxy.relay import head_with_length
 from gateway.proxy.routes import Route
 
 MOST = 1 << 20

@@ -15,7 +15,7 @@ from gateway.http1.head_buffer import RequestHeadBuffer, split_head
 from gateway.http1.request_heads import Request, RequestReader
 from gateway.http1.rules import Malformed
 from gateway.http1.state import CLIENT, ClientEvent
-from gateway.observe.traffic_metrics import Received
+from gateway.observe.metrics import Received
 from gateway.proxy import error_responses
 from gateway.proxy.interfaces import ClientExchange
 from gateway.upstream.deadlines import NO_DEADLINE, deadline_in

@@ -1,4 +1,4 @@
-"""Decides what becomes of a request: which exchange handles it, and with which head."""
+"""Decides what becomes of a request: which exchange handles it, with which head, and if its bodies are copied."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from msgspec.structs import replace
 
 from gateway.config.schema import Settings
 from gateway.http1.request_heads import COUNTED, MOST_FORWARDS, Fields, Request
+from gateway.http1.response_heads import ResponseHead
 from gateway.observe.secrets import is_secret_header
 from gateway.ports import Answer
-from gateway.proxy.copied import CopiedExchange, CopiedMemoryRead, CopiedMemorySearch
+from gateway.proxy.body_copy import BodyCopy, ResponseCopy
+from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.execution import Execution
 from gateway.proxy.forwarded import Forwarding
@@ -18,6 +20,76 @@ from gateway.proxy.interfaces import Client
 from gateway.proxy.memory_read import MemoryRead, MemorySearch, is_small_search
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route, intent_of
 from gateway.upstream.auth.authenticator import Authenticator
+
+
+class _Copied(Exchange):
+    """Copies the bodies, whatever else its other base class does with them."""
+
+    __slots__ = ()
+
+    def begin(self, piece: bytes, complete: bool) -> None:
+        """See `Exchange`."""
+        self._request_copy = BodyCopy(self._limit)
+        self._request_copy.add(piece, complete)
+        self._response_copy = None
+        super().begin(piece, complete)
+
+    @property
+    def _limit(self) -> int:
+        capture = self._port.capture
+        return capture.body_limit if capture is not None else 0
+
+    def upload(self, piece: bytes, complete: bool) -> None:
+        """See `Exchange`."""
+        if not self._request_copy.complete:  # what follows belongs to a tunnel
+            self._request_copy.add(piece, complete)
+        super().upload(piece, complete)
+
+    def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
+        """See `RequestOwner`."""
+        is_tunnel = head.status == 101  # what follows does not belong to a body
+        first, last = (b"", True) if is_tunnel else (piece, complete)
+        self._response_copy = ResponseCopy(self._limit, head, self.outbound.decode, first, last)
+        super().on_head(head, piece, complete)
+
+    def on_body(self, piece: bytes, complete: bool) -> None:
+        """See `RequestOwner`."""
+        if self.status != 101:
+            assert self._response_copy is not None
+            self._response_copy.add(piece, complete)
+        super().on_body(piece, complete)
+
+    @property
+    def held(self) -> int:  # type: ignore[override]
+        """See `Capturable`."""
+        copies = getattr(self, "_request_copy", None), getattr(self, "_response_copy", None)
+        return sum(copy.held for copy in copies if copy is not None)
+
+    def captured(self, ended: float) -> Captured:
+        """See `Exchange`."""
+        if not hasattr(self, "_request_copy"):  # refused before `begin`: the first bytes of its body are not valid
+            return self._captured(ended, Bodies(BodyCopy(self._limit), self.request.fields.chunked))
+        bodies = Bodies(self._request_copy, self.request.fields.chunked, response=self._response_copy)
+        return self._captured(ended, bodies)
+
+
+class CopiedExchange(_Copied):
+    """See `Exchange`."""
+
+    __slots__ = ()
+
+
+class CopiedMemoryRead(_Copied, MemoryRead):
+    """See `MemoryRead`."""
+
+    __slots__ = ()
+
+
+class CopiedMemorySearch(_Copied, MemorySearch):
+    """See `MemorySearch`."""
+
+    __slots__ = ()
+
 
 _METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT, TRACE"
 _IDENTITY = "x-proxy-"

@@ -11,12 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.mlcommons.generations import AgentType
-from gateway.mlcommons.marks import GATEWAY_SESSIONS, MEMORY_MARK, OUTPUT_MARK, UNIFIED
+from gateway.mlcommons.profile import GATEWAY_SESSIONS, MEMORY_MARK, OUTPUT_MARK, UNIFIED
 from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec, as_name, compact
-from gateway.register.specs import McpServer, Registration, own_mcp_connectors
-from gateway.register.target import CONVERSATION_INDEX, FLOWS, PLAN, V2, Target, makes_model, takes
+from gateway.register.target import (
+    CONVERSATION_INDEX,
+    FLOWS,
+    PLAN,
+    V2,
+    McpServer,
+    Registration,
+    Target,
+    makes_model,
+    own_mcp_connectors,
+    takes,
+)
 
 _TOOLS = ("ListIndexTool", "IndexMappingTool", "SearchIndexTool")
 _LISTER = {False: "CatIndexTool", True: "ListIndexTool"}

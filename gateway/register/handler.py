@@ -17,7 +17,7 @@ from gateway.config.schema import Settings
 from gateway.errors import GatewayError, InvalidInput, Problem, RegistrationFailed, SignatureConflict
 from gateway.execute.body import is_json
 from gateway.execute.build import service_headers
-from gateway.execute.response_headers import NOTICE
+from gateway.execute.deliveries import NOTICE
 from gateway.notices import Notice
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
@@ -28,7 +28,6 @@ from gateway.providers import registry
 from gateway.providers.connector import ModelSpec
 from gateway.register.busy import AT_ONCE, retry_busy
 from gateway.register.calls import Calls
-from gateway.register.cascade import CLEANUP, delete_agent, read_cascade
 from gateway.register.documents import (
     answers_unified,
     as_native,
@@ -45,9 +44,8 @@ from gateway.register.parts import LEFT_BEHIND, left_text
 from gateway.register.quick import QuickRun, check_query, parts_of
 from gateway.register.registration import concerns_gateway, read_newer, read_registration, read_without_parts
 from gateway.register.reuse import BODY_PARAMETER, KEY, Identity, Reuse, identify
-from gateway.register.specs import Registration
-from gateway.register.steps import Steps
-from gateway.register.target import FLOWS, Target, check, makes_model, takes
+from gateway.register.steps import CLEANUP, Steps, delete_agent, read_cascade
+from gateway.register.target import FLOWS, Registration, Target, check, makes_model, takes
 from gateway.unified.budget import Budget, is_small
 
 _KEY_LENGTH = 256
@@ -254,7 +252,7 @@ class Manager:
         return Forward(retry=explain_refusal)
 
     async def delete_agent(self, call: ExecuteCall) -> Forward | Answer:
-        """See `gateway.register.cascade.delete_agent`.
+        """See `gateway.register.steps.delete_agent`.
 
         Raises:
             GatewayError: as there.

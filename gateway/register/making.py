@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.agents.cluster import read_setting, read_switch, read_unified_api, read_version
 from gateway.agents.errors import LookupFailed, lookup_error
-from gateway.agents.lookup import document_path
+from gateway.agents.lookup import document_path, read_setting, read_switch, read_unified_api, read_version
 from gateway.config.schema import Secret
 from gateway.errors import GatewayError, Problem, RegistrationFailed
 from gateway.providers import registry
@@ -20,9 +19,8 @@ from gateway.register.busy import send
 from gateway.register.calls import LOST, Calls, Reply
 from gateway.register.documents import agent_body, mcp_connector_body, model_body, model_group_body
 from gateway.register.parts import LEFT_BEHIND, ML, Made, retry_call
-from gateway.register.specs import Registration
 from gateway.register.steps import Steps, note_parts
-from gateway.register.target import PLAN, Target, makes_model, sets_url
+from gateway.register.target import PLAN, Registration, Target, makes_model, sets_url
 
 _PREFIX = "plugins.ml_commons."
 _MCP_ENABLED = f"{_PREFIX}mcp_connector_enabled"

@@ -12,16 +12,14 @@ import msgspec
 
 from gateway.agents.lookup import document_path
 from gateway.errors import InvalidInput, Problem
+from gateway.execute.body import read_async
 from gateway.execute.deliveries import note_delivery
-from gateway.mlcommons.query import read_async
 from gateway.ports import Answer, ExecuteCall, ExecuteHandler, Forward
 from gateway.register.calls import Calls
-from gateway.register.cascade import CLEANUP
 from gateway.register.making import make_agent
 from gateway.register.parts import left_text
-from gateway.register.specs import Registration
-from gateway.register.steps import Steps
-from gateway.register.target import Target
+from gateway.register.steps import CLEANUP, Steps
+from gateway.register.target import Registration, Target
 from gateway.unified.budget import Budget, too_many_values
 from gateway.unified.jsonstrings import find
 from gateway.unified.jsontext import count_values

@@ -10,8 +10,7 @@ from typing import Any
 from gateway.errors import InvalidInput
 from gateway.mlcommons.generations import AgentType
 from gateway.providers.connector import ModelSpec
-from gateway.register.specs import McpServer, Registration
-from gateway.register.target import CONVERSATION_INDEX, MEMORIES, V2
+from gateway.register.target import CONVERSATION_INDEX, MEMORIES, V2, McpServer, Registration
 from gateway.register.validate import read_document
 from gateway.unified.budget import Budget
 from gateway.unified.jsonstrings import WINDOW, find

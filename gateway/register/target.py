@@ -1,4 +1,4 @@
-"""What a cluster supports of a registration, by its version and its settings. Pure.
+"""A registration as plain values, and what a cluster supports of it, by its version and its settings. Pure.
 
 Read from the sources of 2.19.0.0, 3.0.0.0 to 3.6.0.0 and 3.8.0.0; the `model` block and its setting are also recorded
 (docs/internals/facts.md, "3.5 and later"). `docs/operate/registration.md` shows the table.
@@ -6,13 +6,75 @@ Read from the sources of 2.19.0.0, 3.0.0.0 to 3.6.0.0 and 3.8.0.0; the `model` b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from gateway.config.schema import Secret
 from gateway.errors import InvalidInput, Problem
 from gateway.mlcommons.generations import FLOW_TYPES, AgentType
 from gateway.providers import registry
-from gateway.register.specs import McpServer, Registration
+from gateway.providers.connector import ModelSpec
+
+Parameters = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """One server of the `mcp` block.
+
+    protocol: `mcp_sse` or `mcp_streamable_http`. endpoint: the path below `url`, "" for the cluster's default. headers:
+    sent to the server; `${credential.x}` in a value is replaced by the credential x. They are not shown, because a
+    client may write a secret there. tools: regular expressions of the tools the agent may use; empty: all of them.
+    """
+
+    name: str
+    url: str
+    protocol: str = "mcp_sse"
+    endpoint: str = ""
+    headers: Parameters = field(default_factory=dict, repr=False)
+    credential: Mapping[str, Secret] = field(default_factory=dict)
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A `POST /_plugins/_ml/agents/_register` that needs the gateway's help.
+
+    document: the body without `model` and `mcp`, so without a credential. type: the agent's type, lower case, in
+    ML Commons' own spelling; `conversational` by default. type_given: as the client wrote it, "" for none.
+    """
+
+    document: Mapping[str, Any]
+    model: ModelSpec | None = None
+    mcp: tuple[McpServer, ...] = ()
+    type: str = "conversational"
+    type_given: str = ""
+
+    @property
+    def memory_type(self) -> str:
+        """`memory.type`, lower case; "" if it is not given."""
+        return str((self.document.get("memory") or {}).get("type") or "").lower()
+
+    @property
+    def lacks_container(self) -> bool:
+        """True if the memory is one in a container, and names none."""
+        memory = self.document.get("memory") or {}
+        return self.memory_type.endswith("agentic_memory") and not memory.get("memory_container_id")
+
+    @property
+    def has_mcp(self) -> bool:
+        """True if the agent has tools of MCP servers."""
+        return bool(self.mcp or own_mcp_connectors(self.document.get("parameters") or {}))
+
+
+def own_mcp_connectors(parameters: Mapping[str, Any]) -> list[Any]:
+    """Return the client's own entries of `parameters.mcp_connectors`, which may be a list or a JSON string."""
+    own = parameters.get("mcp_connectors") or []
+    entries: list[Any] = json.loads(own) if isinstance(own, str) else own
+    return entries
+
 
 Release = tuple[int, int]
 

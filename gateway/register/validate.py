@@ -17,8 +17,7 @@ from gateway.config.schema import Secret
 from gateway.mlcommons.generations import AgentType
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec, as_name
-from gateway.register.specs import McpServer, Registration, own_mcp_connectors
-from gateway.register.target import MCP_PROTOCOLS, MEMORIES, TYPES
+from gateway.register.target import MCP_PROTOCOLS, MEMORIES, TYPES, McpServer, Registration, own_mcp_connectors
 from gateway.unified.request import parameters_as_strings
 from gateway.unified.validate import Fields, Reading, child, json_type, shorten
 

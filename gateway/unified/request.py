@@ -11,10 +11,9 @@ from typing import Any
 from gateway.errors import BodyTooLarge, InvalidInput
 from gateway.unified.budget import Budget
 from gateway.unified.decode import read_input
-from gateway.unified.formats import is_text
+from gateway.unified.formats import check_formats, is_text
 from gateway.unified.jsonstrings import find
 from gateway.unified.jsontext import check, parse
-from gateway.unified.magic import check_formats
 from gateway.unified.model import AgentInput
 from gateway.unified.payloads import ExtractedBody, extract
 from gateway.unified.roles import NO_ROLES

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.agents.cluster import read_setting, read_switch, read_unified_api, read_version
+from gateway.agents.lookup import read_setting, read_switch, read_unified_api, read_version
 
 from .recorded import recorded
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.agents.documents import read_profile
-from gateway.agents.recognition import connector_hints, provider_of
+from gateway.agents.documents import connector_hints, provider_of, read_profile
 from gateway.agents.rules import Rule
 from gateway.errors import UnresolvedAgent
 from gateway.mlcommons.profile import Connector

@@ -15,8 +15,8 @@ import pytest
 from gateway.agents.documents import read_profile
 from gateway.agents.resolver import Resolver
 from gateway.agents.size import MOST_WEIGHT, is_small, weigh
+from gateway.delivery.plain_chat import NAME_OR_TEXT, TextOnly
 from gateway.delivery.plan_cache import PlanCache
-from gateway.delivery.textonly import NAME_OR_TEXT, TextOnly
 from gateway.errors import GatewayError, UndeliverableContent, UnresolvedAgent
 from gateway.mlcommons import expansion
 from gateway.mlcommons.expansion import MOST_WORK, Work

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.delivery.cluster_limits import refuse_cluster_limits
+from gateway.delivery.refusal import refuse_cluster_limits
 from gateway.errors import UndeliverableContent
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile, Tool

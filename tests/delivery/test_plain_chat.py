@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.agents.rules import Rule
+from gateway.delivery.plain_chat import TextOnly
 from gateway.delivery.plan import Plan, plan
-from gateway.delivery.textonly import TextOnly
 from gateway.errors import UndeliverableContent
 from gateway.mlcommons.profile import AgentProfile
 from gateway.providers.base import MappingOptions

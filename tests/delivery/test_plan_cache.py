@@ -13,11 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.delivery import plan_cache
-from gateway.delivery.call_model_cache import CallModelCache
+from gateway.delivery.call_model import CallModelCache
+from gateway.delivery.plain_chat import TextOnly
 from gateway.delivery.plan import Plan, plan
 from gateway.delivery.plan_cache import SPECIMEN, PlanCache, is_plain_text
 from gateway.delivery.slots import PROBE, QUESTION
-from gateway.delivery.textonly import TextOnly
 from gateway.errors import UndeliverableContent
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.agents.rules import Rule
-from gateway.delivery.call_model_cache import CallModelCache
+from gateway.delivery.call_model import CallModelCache
 from gateway.delivery.refusal import Upgrade
 from gateway.delivery.search import Search
 from gateway.delivery.template_change import command, with_upgrades

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery.cluster_limits import refuse_cluster_limits
+from gateway.delivery.refusal import refuse_cluster_limits
 from gateway.errors import UndeliverableContent
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.profile import AgentProfile, Model

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.delivery.call_model import CallModel
+from gateway.delivery.plain_chat import TextOnly
 from gateway.delivery.slots import BareVariables, Slot, SlotKind
 from gateway.delivery.template_change import NotOffered, find_change, with_upgrades
-from gateway.delivery.textonly import TextOnly
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.rendering import first_llm
 from gateway.mlcommons.template import placeholder_names

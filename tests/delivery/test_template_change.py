@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.agents.recognition import connector_hints
+from gateway.agents.documents import connector_hints
 from gateway.delivery.slots import Slot, SlotKind
 from gateway.delivery.template_change import Code, NotOffered, TemplateChange, command, find_change
 from gateway.mlcommons.profile import Connector

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.delivery.template_text import UnreadableTemplate, member_slots
+from gateway.delivery.template_change import UnreadableTemplate, member_slots
 from gateway.providers import registry
 from tests.delivery.cases import CALL, CASES, RESULT, turn
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of

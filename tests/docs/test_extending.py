@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway.delivery import search
-from gateway.execute.response_headers import DELIVERY, NOTICE
+from gateway.execute.deliveries import DELIVERY, NOTICE
 from gateway.providers import registry
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.server import Simulator

@@ -128,7 +128,7 @@ def test_what_is_no_error_is_found(body: Any) -> None:
 
 
 def test_every_error_of_the_gateway_has_a_row() -> None:
-    for module in (*BRANCHES, "gateway.inspector.access", "gateway.inspector.reader"):
+    for module in (*BRANCHES, "gateway.inspector.access", "gateway.inspector.queries"):
         import_module(module)
     kinds = {one for one in _types(GatewayError) if one is not GatewayError and one.__module__.startswith("gateway.")}
     rows = {(type, status) for type, status, _ in ERRORS}

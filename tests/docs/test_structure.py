@@ -10,11 +10,11 @@ import pytest
 
 from gateway.cli import SUMMARIES
 from gateway.config.load import load
-from gateway.execute.response_headers import DELIVERY, NOTICE
+from gateway.execute.deliveries import DELIVERY, NOTICE
 from gateway.proxy import decided
 from gateway.proxy.error_responses import REQUEST_ID
-from gateway.register.cascade import CLEANUP
 from gateway.register.reuse import KEY
+from gateway.register.steps import CLEANUP
 from tests.docs.pages import DOCS, GATEWAY, ROOT, page
 
 CODE = ("gateway", "Makefile", ".ci", "bench", "config", "deploy", "docker", "tests")

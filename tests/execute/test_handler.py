@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.execute.response_headers import BOTH_SENT, DELIVERY, NOTICE
+from gateway.execute.deliveries import BOTH_SENT, DELIVERY, NOTICE
 from gateway.simulator.fixtures import CLASSIC, FLOW_PROMPT, MODERN, connector_body
 from gateway.unified.payloads import THRESHOLD
 from tests.conftest import StartGateway

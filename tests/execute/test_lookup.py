@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gateway.agents.errors import lookup_error
 from gateway.cli import run
-from gateway.execute.response_headers import DELIVERY, NOTICE
+from gateway.execute.deliveries import DELIVERY, NOTICE
 from tests.conftest import StartGateway
 from tests.delivery.cases import IMAGE
 from tests.execute.stub_cluster import FLOW, RAN, Client, Cluster, server_of

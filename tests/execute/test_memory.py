@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.execute.response_headers import NOTICE
+from gateway.execute.deliveries import NOTICE
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.memory import Message
 from gateway.simulator.server import Simulator

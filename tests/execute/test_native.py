@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.execute.response_headers import BOTH_SENT, DELIVERY, NOTICE
+from gateway.execute.deliveries import BOTH_SENT, DELIVERY, NOTICE
 from tests.conftest import StartGateway
 from tests.delivery.cases import IMAGE, PNG
 from tests.execute.stub_cluster import FLOW, RAN, V1, V2, Client, Cluster, server_of

@@ -10,7 +10,7 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, UnresolvedAgent, UpstreamTimeout
-from gateway.execute.session_agents import LegacyAgents
+from gateway.execute.session_run import LegacyAgents
 from gateway.ports import ExecuteCall
 from gateway.unified.request import ExecuteRequest, read_execute
 

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.execute.response_headers import DELIVERY
+from gateway.execute.deliveries import DELIVERY
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.errors import NoAnswer
 from gateway.simulator.fixtures import seed_core

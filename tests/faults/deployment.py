@@ -13,7 +13,7 @@ from gateway.app import Gateway, build
 from gateway.config.schema import ClientTimeouts
 from gateway.observe.logs import configure
 from gateway.ports import ExecuteCall, Forward
-from gateway.proxy.aiohttp_listener import AiohttpListener
+from gateway.proxy.application import AiohttpListener
 from gateway.proxy.client_connection import ClientConnection
 from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.outbound import ResponseTimeouts

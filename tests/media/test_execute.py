@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.execute.build import build_handler
-from gateway.execute.response_headers import NOTICE
+from gateway.execute.deliveries import NOTICE
 from tests.execute.conftest import Deployment, StartDeployment, start_deployment
 from tests.media.server import HOST, PNG, MediaServer
 

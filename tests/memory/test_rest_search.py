@@ -10,7 +10,7 @@ import pytest
 
 from gateway.memory import rest_handler
 from gateway.memory.owner import message_id
-from gateway.memory.rest_search import Search, read_search
+from gateway.memory.rest import Search, read_search
 from tests.conftest import StartGateway
 from tests.memory.conversations import turn, user
 from tests.memory.in_memory_store import InMemoryStore

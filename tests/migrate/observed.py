@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.execute.response_headers import DELIVERY, NOTICE
+from gateway.execute.deliveries import DELIVERY, NOTICE
 from gateway.migrate.proof import sample
 
 Post = Callable[[str, Any], tuple[int, Any, Mapping[str, str]]]

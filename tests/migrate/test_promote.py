@@ -28,7 +28,7 @@ from gateway.migrate.promote import (
 )
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
-from gateway.mlcommons.marks import MARKS
+from gateway.mlcommons.profile import MARKS
 from gateway.providers import registry
 from gateway.providers.openai_chat import OpenAIChat
 from gateway.simulator.core import ClusterCore

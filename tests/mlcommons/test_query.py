@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.mlcommons.query import read_async
+from gateway.execute.body import read_async
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from gateway.policy.budget_stores.store import (
     MemoryBudgetStore,
     build_store,
 )
-from gateway.policy.ledger import Ledger
+from gateway.policy.budgets import Ledger
 from tests.memory.opensearch_server import OpenSearchServer
 from tests.policy.budget_store_conformance import NEXT, ONE, OTHER, BudgetStoreConformance, Make, T
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from gateway.execute.body import replace_members
-from gateway.execute.guarded import _changed_body
+from gateway.execute.policy_handler import _changed_body
 from gateway.policy.content import NoContent, answer_content, input_content, write_changes
 from gateway.unified.model import Base64, Media, Text, ToolResult
 from gateway.unified.request import read_execute

@@ -16,18 +16,16 @@ from gateway.config.policy import Guardrail, UsageBudget
 from gateway.config.schema import Settings
 from gateway.errors import GuardrailRefused, GuardrailUnavailable
 from gateway.execute import policy_handler
-from gateway.execute.guarded import GuardedCall
-from gateway.execute.policy_handler import PolicyHandler, PolicyRun
+from gateway.execute.policy_handler import GuardedCall, PolicyHandler, PolicyRun
 from gateway.execute.run_events import read_usage
 from gateway.notices import Notice
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Delivery
 from gateway.policy.budget_stores.store import MemoryBudgetStore
-from gateway.policy.budgets import Budgets
+from gateway.policy.budgets import Budgets, Ledger
 from gateway.policy.guardrails import Guardrails
 from gateway.policy.hooks import Function, Hook
-from gateway.policy.ledger import Ledger
 from gateway.policy.policies import Policies
 from gateway.policy.usage import Meter, Prices
 from gateway.ports import Answer, ExecuteCall, Forward

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.execute.response_headers import DELIVERY
+from gateway.execute.deliveries import DELIVERY
 from gateway.providers import registry
 from gateway.providers.base import ConnectorHints, Inexpressible, LlmResponse, MappingOptions, ToolCall, Usage
 from gateway.simulator.server import Simulator

@@ -20,7 +20,7 @@ from opensearchpy import OpenSearch
 from opensearchpy.exceptions import TransportError
 
 from gateway.agents.documents import read_profile
-from gateway.execute.response_headers import NOTICE
+from gateway.execute.deliveries import NOTICE
 from gateway.execute.run_answer import read_answer
 from gateway.memory.model import Usage
 

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from gateway.config.inspector import AuditFile as AuditSettings
 from gateway.config.inspector import Inspector, OpenSearchExchanges, SqliteExchanges
-from gateway.config.telemetry import Traces
+from gateway.config.schema import Traces
 from gateway.http1.request_heads import HeadLimits, RequestReader
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
@@ -25,7 +25,7 @@ from gateway.observe.record import Body, ExchangeRecord, HttpMessage, TraceConte
 from gateway.observe.redact import describe_fault
 from gateway.proxy.capture import Captured
 from gateway.proxy.routes import Intent, Route
-from gateway.recording.recorder import Recorder
+from gateway.recording.recorder import Recorder, RecordWriter, Waiting
 from gateway.recording.records import RecordMaker
 from gateway.recording.sinks.access_log import AccessLog
 from gateway.recording.sinks.audit_file import AuditFile
@@ -34,7 +34,6 @@ from gateway.recording.sinks.spans import make_spans
 from gateway.recording.sinks.sqlite import SqliteStore
 from gateway.recording.sinks.traces import TraceSink
 from gateway.recording.store import Filter, RecordSink, StoreError
-from gateway.recording.writer import RecordWriter, Waiting
 from tests.recording.memory_sink import MemorySink
 from tests.recording.records import record
 from tests.recording.sinks.stream_server import StreamServer

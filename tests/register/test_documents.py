@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.mlcommons.marks import MARKS
+from gateway.mlcommons.profile import MARKS
 from gateway.notices import Notice
 from gateway.register.documents import agent_body, as_native, mcp_connector_body, model_body
 from gateway.register.handler import notices

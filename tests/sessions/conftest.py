@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from gateway.app import Gateway
-from gateway.execute.response_headers import NOTICE
+from gateway.execute.deliveries import NOTICE
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.server import Simulator
 from tests.conftest import StartGateway

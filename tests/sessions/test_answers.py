@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestServer
 
 from gateway.app import Gateway
 from gateway.execute import session_run
-from gateway.execute.response_headers import NOTICE
+from gateway.execute.deliveries import NOTICE
 from gateway.memory.model import Message, Owner, SessionKey
 from gateway.memory.stores.registry import build_store
 from tests.conftest import StartGateway

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.execute.response_headers import BOTH_SENT, DELIVERY
+from gateway.execute.deliveries import BOTH_SENT, DELIVERY
 from gateway.simulator.fixtures import connector_body, seed_core
 from gateway.simulator.fixtures import templates as templates_of
 from gateway.simulator.server import Simulator

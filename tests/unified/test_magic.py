@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidInput
-from gateway.unified.formats import FORMATS, is_text
-from gateway.unified.magic import other_formats
+from gateway.unified.formats import FORMATS, is_text, other_formats
 from gateway.unified.model import MEDIA_KINDS, MediaKind
 from gateway.unified.request import read_execute
 from tests.media.test_magic import STARTS

@@ -12,12 +12,11 @@ import pytest
 from gateway.config.schema import Upstream as Settings
 from gateway.http1.response_heads import ResponseReader
 from gateway.http1.rules import HeadLimits
-from gateway.upstream.client import Upstream
+from gateway.upstream.client import Upstream, WholeResponse
 from gateway.upstream.connection import Connection
 from gateway.upstream.nodes import NodeSet
 from gateway.upstream.outbound import OutboundRequest, ResponseTimeouts
 from gateway.upstream.pool import Pool
-from gateway.upstream.whole_response import WholeResponse
 from tests.conftest import settings_for
 from tests.wire import PATIENCE, RecordingUpstream
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.delivery.call_model import CallModel
-from gateway.delivery.positions import QuestionPosition
 from gateway.delivery.question_placements import Parameters
-from gateway.delivery.slots import QUESTION, Slot, SlotKind
+from gateway.delivery.slots import QUESTION, QuestionPosition, Slot, SlotKind
 from gateway.delivery.target import TargetTurns, Turn, written
 from gateway.mlcommons.template import PREFIX
 from gateway.notices import Notice

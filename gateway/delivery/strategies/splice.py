@@ -15,7 +15,6 @@ from typing import Any
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
 from gateway.delivery.escaping import dump, raw_text
-from gateway.delivery.positions import QuestionPosition
 from gateway.delivery.question_placements import (
     Parameters,
     coded_question,
@@ -26,7 +25,7 @@ from gateway.delivery.question_placements import (
     raw_question,
     raw_reference,
 )
-from gateway.delivery.slots import QUESTION
+from gateway.delivery.slots import QUESTION, QuestionPosition
 from gateway.delivery.strategies.expect import (
     LEAD,
     TAIL,

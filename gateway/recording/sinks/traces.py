@@ -15,7 +15,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from gateway.config.telemetry import Traces
+from gateway.config.schema import Traces
 from gateway.observe.record import ExchangeRecord
 from gateway.observe.redact import describe_fault
 from gateway.recording.sinks.spans import count_traces, make_spans

@@ -12,7 +12,7 @@ from gateway.config.memory import AgentCoreStore as Settings
 from gateway.memory.model import Message, Owner, SessionKey
 from gateway.memory.reading import read_messages
 from gateway.memory.store import Store, StoreError
-from gateway.memory.stores.agentcore.foreign import ForeignSessions
+from gateway.memory.stores.agentcore.chain import ForeignSessions
 from tests.memory.agentcore.conftest import NewAgentCoreStore, connect
 from tests.memory.agentcore.emulator import Emulator
 from tests.memory.agentcore.payloads import CALL, calls, results, spoken

@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 import trustme
 
-from gateway.config.telemetry import Traces
+from gateway.config.schema import Traces
 from gateway.config.types import Secret
 from gateway.observe.record import (
     Body,
