@@ -1,8 +1,8 @@
-"""Small requests beside executes with a large image, which another process sends one after the other.
+"""Small requests beside executes with a large body, which another process sends one after the other.
 
-``python -m bench.beside <port>`` is that process. It gives way to all others: building and sending such bodies takes
-much of the core that load and upstream share, and what it takes from them is not the gateway's doing. Pings straight to
-the upstream at the same time show what is left of that.
+``python -m bench.beside <port> <body>`` is that process. It gives way to all others: building and sending such bodies
+takes much of the core that load and upstream share, and what it takes from them is not the gateway's doing. Pings
+straight to the upstream at the same time show what is left of that.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import sys
 import time
 from dataclasses import dataclass
 
+from bench.bodies import image_body, text_body
 from bench.load import Ask, Connection
 from bench.open_loop import Outcome, Schedule, run
 from bench.process import give_way
-from bench.rewrite import image_body
 from bench.upstream import EXECUTE
 
-SIZE = 10_000_000
+DIRECT = "direct"
+"""Stands for the upstream, reached without a proxy."""
+BODIES = {"images": lambda: image_body(1_000_000), "texts": lambda: text_body(8_000_000)}
 _RATE = 50
 """Small requests a second."""
 _LEAST = 200
@@ -36,9 +38,12 @@ class Beside:
     rate: float
 
 
-def beside(port: int, upstream: int, ask: Ask, seconds: float) -> Beside:
-    """Send `ask` 50 times a second, at least 200 times. Raises RuntimeError if the executes fail."""
-    command = [sys.executable, "-m", "bench.beside", str(port)]
+def beside(port: int, upstream: int, ask: Ask, seconds: float, body: str) -> Beside:
+    """Send `ask` 50 times a second, at least 200 times. Raises RuntimeError if the executes fail.
+
+    body: of the executes, one of `BODIES`.
+    """
+    command = [sys.executable, "-m", "bench.beside", str(port), body]
     # In a session of its own, as Linux shares a core among sessions first (sched(7), "autogroup").
     sender = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
@@ -54,14 +59,14 @@ def beside(port: int, upstream: int, ask: Ask, seconds: float) -> Beside:
         sender.kill()
         sender.wait()
     if sender.returncode:
-        raise RuntimeError("the executes with a large image failed")
+        raise RuntimeError("the executes with a large body failed")
     return Beside(through, direct, int(executes) / took)
 
 
-def main(port: int) -> None:
+def main(port: int, body: str) -> None:
     """Send executes until standard input ends; print how many after the first."""
     give_way(os.getpid(), 10)
-    raw = Ask(EXECUTE, image_body(SIZE)).raw()
+    raw = Ask(EXECUTE, BODIES[body]()).raw()
     connection = Connection(port)
     connection.exchange(raw)
     print("ready", flush=True)
@@ -73,4 +78,4 @@ def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2])

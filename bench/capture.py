@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.bodies import image_body, text_body
 from bench.load import CONNECTIONS, Ask, counted, in_turns
 from bench.process import Process, allow_many_files, free_port
-from bench.rewrite import image_body, text_body
 from bench.upstream import EXECUTE
 
 LOADS = {
@@ -57,8 +57,8 @@ _IDLE = 0.015
 class Rounds:
     """Gateways with default settings and with `on`, before one upstream."""
 
-    def __init__(self, folder: Path, seconds: float, on: Mapping[str, Any]) -> None:
-        self._folder, self._seconds = folder, seconds
+    def __init__(self, folder: Path, seconds: float, on: Mapping[str, Any], loads: Mapping[str, Ask] = LOADS) -> None:
+        self._folder, self._seconds, self._loads = folder, seconds, loads
         self._arguments = settings(folder, on)
         self._admin = {name: free_port() for name in self._arguments}
         self.dropped = 0.0
@@ -67,8 +67,8 @@ class Rounds:
         self._load_core, self._proxy_core = {cores[0]}, {cores[-1]}
         self.rates: dict[str, float] = {}
         """Requests a second of each load."""
-        self.ratios: dict[str, list[float]] = {what: [] for what in LOADS}
-        self.micros: dict[str, list[float]] = {what: [] for what in LOADS}
+        self.ratios: dict[str, list[float]] = {what: [] for what in loads}
+        self.micros: dict[str, list[float]] = {what: [] for what in loads}
         """CPU time a request with default settings, in microseconds."""
 
     def run(self, rounds: int) -> None:
@@ -82,8 +82,8 @@ class Rounds:
             for start in range(0, rounds, _ROUNDS_A_START):
                 gateways = {name: self._start(name, port) for name in self._arguments}
                 if not self.rates:
-                    self.rates = {what: self._rate(gateways["off"], ask) for what, ask in LOADS.items()}
-                for what, ask in LOADS.items():
+                    self.rates = {what: self._rate(gateways["off"], ask) for what, ask in self._loads.items()}
+                for what, ask in self._loads.items():
                     in_turns([p.port for p in gateways.values()], ask, _WARM_UP, CONNECTIONS, self.rates[what])
                 for number in range(start, min(start + _ROUNDS_A_START, rounds)):
                     self._round(gateways, number % 2 == 1)
@@ -109,7 +109,7 @@ class Rounds:
 
     def _round(self, gateways: dict[str, Process], reverse: bool) -> None:
         in_order = [gateways[name] for name in sorted(gateways, reverse=reverse)]
-        for what, ask in LOADS.items():
+        for what, ask in self._loads.items():
             times = self._cpu(in_order, ask, self.rates[what])
             self.ratios[what].append(times["on"] / times["off"])
             self.micros[what].append(times["off"] * 1e6)

@@ -16,10 +16,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.bodies import image_body, text_body
 from bench.load import Ask, Connection, many
 from bench.memory import growth, idle_connection
 from bench.process import Process, allow_many_files, free_port
-from bench.rewrite import image_body, text_body
 from bench.upstream import EXECUTE
 
 ROOT = Path(__file__).parent.parent

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import random
 import re
 import shutil
@@ -10,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -50,14 +52,18 @@ class Ask:
         return f"{head}\r\n".encode() + self.body
 
 
-def many(port: int, ask: Ask, seconds: float, core: set[int], folder: Path, connections: int = CONNECTIONS) -> int:
+Load = Ask | Sequence[Ask]
+"""One request, or several in rotation."""
+
+
+def many(port: int, ask: Load, seconds: float, core: set[int], folder: Path, connections: int = CONNECTIONS) -> int:
     """Send `ask` over `connections` for some seconds; the number of answers. Raises RuntimeError on any fault."""
     return counted(port, ask, seconds, core, folder, connections)[0]
 
 
 def counted(
     port: int,
-    ask: Ask,
+    ask: Load,
     seconds: float,
     core: set[int],
     folder: Path,
@@ -69,7 +75,7 @@ def counted(
     rate: requests a second, at most; 0: as many as are answered.
     """
     wrk = shutil.which("wrk")
-    if wrk is None or rate:
+    if wrk is None or rate or not isinstance(ask, Ask):
         return in_turns([port], ask, seconds, connections, rate)[0], seconds
     script = folder / "ask.lua"
     lines = [f'wrk.headers["{name}"] = "{value}"' for name, value in {**HEADERS, **ask.headers}.items()]
@@ -87,11 +93,13 @@ def counted(
     return int(done[1]), float(done[2]) * _UNITS[done[3]]
 
 
-def in_turns(ports: Sequence[int], ask: Ask, seconds: float, connections: int, rate: float) -> list[int]:
+def in_turns(ports: Sequence[int], ask: Load, seconds: float, connections: int, rate: float) -> list[int]:
     """As `counted`, at several ports in short turns; the number of answers of each. seconds: for each."""
     places = ",".join(map(str, ports))
     command = [sys.executable, "-m", "bench.load", places, str(seconds), str(connections), str(rate)]
-    completed = subprocess.run(command, input=ask.raw(), capture_output=True, check=True)
+    asks = [ask] if isinstance(ask, Ask) else ask
+    raws = json.dumps([one.raw().decode("latin-1") for one in asks]).encode()
+    completed = subprocess.run(command, input=raws, capture_output=True, check=True)
     return [*map(int, completed.stdout.split())]
 
 
@@ -130,8 +138,8 @@ class Turns:
 class _Client(asyncio.Protocol):
     """One connection that asks again as soon as the answer is whole (it must give its length)."""
 
-    def __init__(self, raw: bytes, tally: list[int], turns: Turns, pause: float = 0.0) -> None:
-        self.raw = raw
+    def __init__(self, raws: Iterator[bytes], tally: list[int], turns: Turns, pause: float = 0.0) -> None:
+        self.raws = raws
         self.tally = tally
         self.turns = turns
         self.pause = pause
@@ -155,7 +163,7 @@ class _Client(asyncio.Protocol):
 
     def _send(self) -> None:
         if not self.transport.is_closing():
-            self.transport.write(self.raw)
+            self.transport.write(next(self.raws))
 
     def data_received(self, data: bytes) -> None:
         if not self.left:
@@ -174,14 +182,14 @@ class _Client(asyncio.Protocol):
         self.tally[1] += 1
 
 
-async def _own(ports: Sequence[int], raw: bytes, seconds: float, connections: int, rate: float) -> list[int]:
+async def _own(ports: Sequence[int], raws: Sequence[bytes], seconds: float, connections: int, rate: float) -> list[int]:
     loop = asyncio.get_running_loop()
     tallies = [[0, 0] for _ in ports]
     pause = connections / rate if rate else 0.0
     made = []
     start = loop.time()
     for number, port in enumerate(ports):
-        client = partial(_Client, raw, tallies[number], Turns(loop, start, number, len(ports)), pause)
+        client = partial(_Client, itertools.cycle(raws), tallies[number], Turns(loop, start, number, len(ports)), pause)
         made += [await loop.create_connection(client, "127.0.0.1", port) for _ in range(connections)]
     await asyncio.sleep(seconds * len(ports))
     if cut := sum(tally[1] for tally in tallies):
@@ -249,4 +257,5 @@ if __name__ == "__main__":
 
     places, duration, number, rate = sys.argv[1:]
     each = [*map(int, places.split(","))]
-    print(*uvloop.run(_own(each, sys.stdin.buffer.read(), float(duration), int(number), float(rate))))
+    asked = [text.encode("latin-1") for text in json.load(sys.stdin)]
+    print(*uvloop.run(_own(each, asked, float(duration), int(number), float(rate))))

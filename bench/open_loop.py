@@ -1,26 +1,21 @@
 """Open loop: requests that are due at fixed times, whether or not earlier ones have been answered.
 
 A time counts from the moment its request was due, so that a stall shows in every request that it delays.
-``python -m bench.open_loop <port> <rate> <seconds>`` reads a request from standard input and prints an `Outcome`.
 It uses plain sockets, as an event loop would cost more than all the rest.
 """
 
 from __future__ import annotations
 
 import ctypes
-import gc
-import json
 import math
 import select
 import socket
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from bench.load import Ask, length
+from bench.load import length
 
 _CONNECTIONS = 64
 _PATIENCE = 1.0
@@ -151,21 +146,3 @@ def run(*schedules: Schedule) -> list[Outcome]:
                     schedule, connection = owners[number]
                     schedule.receive(connection)
     return [schedule.close() for schedule in schedules]
-
-
-def outcome(port: int, ask: Ask, rate: float, seconds: float) -> Outcome:
-    """Run one schedule in a process of its own."""
-    command = [sys.executable, "-m", "bench.open_loop", str(port), str(rate), str(seconds)]
-    completed = subprocess.run(command, input=ask.raw(), stdout=subprocess.PIPE, check=True)
-    return Outcome(**json.loads(completed.stdout))
-
-
-def main() -> None:
-    gc.disable()
-    port, rate, seconds = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-    schedule = Schedule(port, sys.stdin.buffer.read(), rate, seconds)
-    print(json.dumps(asdict(run(schedule)[0])))
-
-
-if __name__ == "__main__":
-    main()

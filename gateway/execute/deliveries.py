@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import structs
 
@@ -68,13 +67,19 @@ def end_step(call: ExecuteCall, name: str) -> None:
         call.steps.end(name, time.monotonic())
 
 
-@contextlib.contextmanager
-def timed_step(call: ExecuteCall, name: str) -> Iterator[None]:
-    """Note that a step of handling `call` ends with this block, with an error, too."""
-    try:
-        yield
-    finally:
-        end_step(call, name)
+class TimedStep:
+    """A step of handling `call` that ends with the block, with an error, too."""
+
+    __slots__ = ("_call", "_name")
+
+    def __init__(self, call: ExecuteCall, name: str) -> None:
+        self._call, self._name = call, name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        end_step(self._call, self._name)
 
 
 def note_delivery(call: ExecuteCall, known: Delivery) -> None:

@@ -21,12 +21,12 @@ from gateway.execute.body import is_json
 from gateway.execute.deliveries import (
     DELIVERY,
     QUESTION,
+    TimedStep,
     delivery_headers,
     delivery_value,
     describe_delivery,
     end_step,
     note_delivery,
-    timed_step,
     with_plan,
 )
 from gateway.execute.media import Inliner
@@ -139,7 +139,7 @@ class Handler:
         """
         if not is_json(call.headers.get("Content-Type", "")):
             return Forward()
-        with timed_step(call, "decode"):
+        with TimedStep(call, "decode"):
             roles = self._rewriter.options.roles
             request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget, roles)
         if request.kind is RequestKind.LEGACY or request.input is None:
@@ -169,7 +169,7 @@ class Handler:
             raise
 
     async def _resolve(self, call: ExecuteCall) -> ResolvedAgent:
-        with timed_step(call, "resolve"):
+        with TimedStep(call, "resolve"):
             agent = await self._resolver.agent(call.agent_id, call.headers)
             if agent.profile.generation is Generation.UNIFIED_V2 and agent.profile.unified_api is False:
                 # The request would be refused with the call that turns the API on. It may have been made since.
@@ -229,7 +229,7 @@ class Handler:
         def check(with_media: AgentInput) -> None:
             rewrite_native(profile, request, with_media, streaming, new_turn_id(), Policy(rewriter.options))
 
-        with timed_step(call, "plan"):
+        with TimedStep(call, "plan"):
             agent_input, fetched = await self._media.inline(
                 profile.provider, request, agent_input, check, is_small, describes
             )
@@ -262,7 +262,7 @@ class Handler:
         def check(with_media: AgentInput) -> None:
             rewriter.check(agent, request, with_media, remembered, call.streaming)
 
-        with timed_step(call, "plan"):
+        with TimedStep(call, "plan"):
             agent_input, fetched = await self._media.inline(
                 profile.provider, request, agent_input, check, is_small, rewriter.describes(profile)
             )
@@ -296,7 +296,7 @@ class Handler:
         def check(with_media: AgentInput) -> None:
             rewriter.rewrite_unproved(provider, request, with_media)
 
-        with timed_step(call, "plan"):
+        with TimedStep(call, "plan"):
             agent_input, fetched = await self._media.inline(provider, request, agent_input, check, request.is_small)
             if fetched:
                 end_step(call, "fetch")

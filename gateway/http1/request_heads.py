@@ -6,6 +6,7 @@ Pure. Stricter than RFC 9112 where tolerance would make request smuggling possib
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -55,6 +56,7 @@ class Fields:
         "_dropped",
         "_end_to_end",
         "_host_at",
+        "_pairs",
         "_sent_lines",
         "chunked",
         "expectation",
@@ -77,6 +79,7 @@ class Fields:
         self.traced: bool | None = None
         self.length: int | None = None
         self.chunked = self.expectation = self.expects = self.upgrade = False
+        self._pairs: tuple[RawHeader, ...] | None = None
         self._sent_lines: tuple[bytes, bytes] | None = None
         self._around: tuple[tuple[bytes, bool, bool], tuple[bytes, bytes]] | None = None
         self._host_at = 0
@@ -177,18 +180,23 @@ class Fields:
             lines = [*lines, *(line for line in self.lines if line[:8].lower() == b"upgrade:"), b"Connection: Upgrade"]
         return lines
 
-    def pairs(self) -> list[RawHeader]:
+    def pairs(self) -> Sequence[RawHeader]:
         """Return the names and values of all fields."""
-        return [split_field(line) for line in self.lines]
+        if self._pairs is None:
+            self._pairs = tuple(map(split_field, self.lines))
+        return self._pairs
+
+
+MOST_HEADS = 1024
+"""Heads that are kept."""
 
 
 class RequestReader:
     """Reads the heads of requests, with caches: clients repeat whole heads, and the fields of heads even more often.
 
-    The caches may hold credentials, as an open connection does; `_MOST` and `_LONGEST` limit them.
+    The caches may hold credentials, as an open connection does; `MOST_HEADS` and `_LONGEST` limit them.
     """
 
-    _MOST = 256
     _LONGEST = 4096
 
     def __init__(self, limits: HeadLimits) -> None:
@@ -233,7 +241,7 @@ class RequestReader:
 
     def _store(self, cache: dict[_Key, _Value], key: _Key, size: int, value: _Value) -> None:
         if size <= self._LONGEST:
-            if len(cache) >= self._MOST:
+            if len(cache) >= MOST_HEADS:
                 cache.clear()
             cache[key] = value
 

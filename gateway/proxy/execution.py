@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Awaitable, Set
+from functools import lru_cache
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError, release_frames
-from gateway.http1.request_heads import Fields, Request
+from gateway.http1.request_heads import MOST_HEADS, Fields, Request
 from gateway.observe.record import TraceContext
 from gateway.observe.trace_context import NOT_RECORDED, RECORDED, continue_trace, has_context, with_context
 from gateway.ports import Answer, AnswerStage, ExecuteCall, Forward, Steps
@@ -193,7 +194,7 @@ class Execution(DecidedExchange):
         """See `DecidedExchange`."""
         self.run_task(self._follow(deciding, self._raw))
 
-    async def _decide(self, raw: bytes, names: CIMultiDict[str]) -> Forward | Answer:
+    async def _decide(self, raw: bytes, names: CIMultiDictProxy[str]) -> Forward | Answer:
         """Return the use case's decision.
 
         A body that cannot be decompressed is refused if it runs an agent, and passed through if it manages one: the
@@ -210,7 +211,7 @@ class Execution(DecidedExchange):
             agent_id=self.route.id,
             method=self.request.method.decode("ascii"),
             raw_target=self.request.target.decode("utf-8", "surrogateescape"),
-            headers=CIMultiDictProxy(names),
+            headers=names,
             body=body,
             request_id=self.request_id,
             streaming=self.route.intent is Intent.EXECUTE_STREAM,
@@ -294,7 +295,10 @@ class Execution(DecidedExchange):
         return self._captured(ended, bodies)
 
 
-def decode_fields(fields: Fields) -> CIMultiDict[str]:
-    """Return all header fields as text."""
+@lru_cache(MOST_HEADS)
+def decode_fields(fields: Fields) -> CIMultiDictProxy[str]:
+    """Return all header fields as text. Requests with the same lines share their fields."""
     pairs = fields.pairs()
-    return CIMultiDict((name.decode("ascii"), value.decode("utf-8", "surrogateescape")) for name, value in pairs)
+    return CIMultiDictProxy(
+        CIMultiDict((name.decode("ascii"), value.decode("utf-8", "surrogateescape")) for name, value in pairs)
+    )

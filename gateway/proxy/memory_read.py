@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 
-from multidict import CIMultiDictProxy
-
 from gateway.errors import GatewayError
 from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Request
@@ -131,7 +129,7 @@ class MemorySearch(MemoryRead):
             agent_id="",
             method=self.request.method.decode("ascii"),
             raw_target=self.request.target.decode("utf-8", "surrogateescape"),
-            headers=CIMultiDictProxy(decode_fields(self.request.fields)),
+            headers=decode_fields(self.request.fields),
             body=body,
             request_id=self.request_id,
             streaming=False,

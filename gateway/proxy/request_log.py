@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import lru_cache
 from random import getrandbits
 
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
+from gateway.http1.request_heads import MOST_HEADS, Fields
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_error
@@ -26,13 +28,17 @@ def new_id() -> str:
 
 def log_ids(exchange: RunningExchange) -> dict[str, str]:
     """Return the names of a request in the log: the gateway's, the client's own, and the id of its W3C trace."""
-    fields = exchange.request.fields
+    ids = {"request_id": exchange.request_id, **_client_ids(exchange.request.fields)}
+    return ids if exchange.trace is None else {**ids, "trace_id": exchange.trace.trace_id}
+
+
+@lru_cache(MOST_HEADS)
+def _client_ids(fields: Fields) -> dict[str, str]:
+    """Return the ids in the fields of a request, which requests with the same lines share."""
     found = ((_CLIENT_IDS.get(name.lower()), value) for name, value in fields.pairs())
     ids = {key: value.decode("utf-8", "replace") for key, value in found if key and value}
-    trace_id = exchange.trace.trace_id if exchange.trace is not None else read_trace_id(fields.lines)
-    if trace_id:
-        ids["trace_id"] = trace_id
-    return {"request_id": exchange.request_id, **ids}
+    trace_id = read_trace_id(fields.lines)
+    return {**ids, "trace_id": trace_id} if trace_id else ids
 
 
 class RequestLog:

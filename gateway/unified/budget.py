@@ -58,13 +58,13 @@ def is_small(body: bytes) -> bool:
     """
     if len(body) <= _SMALL_COUNT:
         return True
-    return len(body) <= SMALL_BODY and all(has_few(body, character) for character in _COSTLY)
-
-
-def has_few(body: bytes, character: bytes) -> bool:
-    """Return True if `character` occurs at most 500 times in `body`."""
     if len(body) <= SMALL_TEXT:
-        return body.count(character) <= _SMALL_COUNT
+        return max(map(body.count, _COSTLY)) <= _SMALL_COUNT
+    return len(body) <= SMALL_BODY and all(_has_few(body, character) for character in _COSTLY)
+
+
+def _has_few(body: bytes, character: bytes) -> bool:
+    """Return True if `character` occurs at most 500 times in `body`."""
     position = -1
     for _ in range(_SMALL_COUNT + 1):
         position = body.find(character, position + 1)
