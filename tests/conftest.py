@@ -35,6 +35,9 @@ settings.register_profile("quick", max_examples=8, **_PROPERTY)
 settings.load_profile("quick")
 
 
+# As for test modules: the values in failed assertions are shown. Tests of several folders use it.
+pytest.register_assert_rewrite("tests.recording.sinks.store_conformance")
+
 _HANGS = 600.0
 """Seconds after which a test that does not end shows where it is and ends its process, so that the run fails and does
 not hang. In a thorough run four times as many."""

@@ -73,7 +73,7 @@ class OpenConnection(Pollable, Timed, Protocol):
         """Cut the connection, and end the exchange on it."""
 
 
-class Run(Protocol):
+class PlannedRun(Protocol):
     """An exchange that may run an agent."""
 
     def was_planned_with(self, documents: Set[str], before: float) -> bool:
@@ -93,7 +93,7 @@ class Lifecycle:
         self.connections: set[OpenConnection] = set()
         self.draining = False
         self.running = 0
-        self.runs: set[Run] = set()
+        self.runs: set[PlannedRun] = set()
         self.replaced_by: Any = None
         self._idle: asyncio.Event | None = None  # while `ended` waits
         self._reports: set[asyncio.Task[None]] = set()

@@ -18,10 +18,10 @@ from gateway.notices import HEADER
 from gateway.ports import Answer, ExecuteCall
 from gateway.proxy import content_coding
 from gateway.proxy.exchange import Exchange, ExchangePort
-from gateway.proxy.execution import decode_fields
 from gateway.proxy.interfaces import Client
-from gateway.proxy.relay import head_with_length
+from gateway.proxy.relayed_head import head_with_length
 from gateway.proxy.routes import Route
+from gateway.proxy.run import decode_fields
 
 MOST = 1 << 20
 """Largest answer that is changed, in bytes."""

@@ -14,11 +14,11 @@ from gateway.ports import Answer
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.exchange import Exchange, ExchangePort
-from gateway.proxy.execution import Execution
 from gateway.proxy.forwarded import Forwarding
 from gateway.proxy.interfaces import Client
 from gateway.proxy.memory_read import MemoryRead, MemorySearch, is_small_search
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route, intent_of
+from gateway.proxy.run import Run
 from gateway.upstream.auth.authenticator import Authenticator
 
 
@@ -181,7 +181,7 @@ class Router:
             request, route = aliased(request, route, self._aliases[route.id])
         handled = route.intent is not _PASSTHROUGH and route.intent in self._handled_intents
         if handled or (self._auth is not None and self._auth.needs_body and request.has_body):
-            return Execution(port, client, request, route)
+            return Run(port, client, request, route)
         if self._shows_sessions and is_small_search(request, route):
             return self._memory_search(port, client, request, route, self._shows_memory)
         if self._shows_memory and route.intent is _READ_MEMORY:

@@ -11,7 +11,7 @@ import pytest
 from gateway.cli import SUMMARIES
 from gateway.config.load import load
 from gateway.execute.deliveries import DELIVERY, NOTICE
-from gateway.proxy import decided
+from gateway.proxy import run as run_module
 from gateway.proxy.error_responses import REQUEST_ID
 from gateway.register.reuse import KEY
 from gateway.register.steps import CLEANUP
@@ -116,7 +116,7 @@ def test_every_code_in_troubleshooting_exists() -> None:
 
 def test_every_header_of_the_gateway_is_explained() -> None:
     text = page("reference/headers.md")
-    for name in (DELIVERY, NOTICE, CLEANUP, KEY, REQUEST_ID, decided._AGENT.decode(), "Retry-After", "Warning"):
+    for name in (DELIVERY, NOTICE, CLEANUP, KEY, REQUEST_ID, run_module._AGENT.decode(), "Retry-After", "Warning"):
         assert f"`{name}" in text, name
     named = {name for path in GATEWAY.rglob("*.py") for name in re.findall(r"X-MLC-[A-Za-z-]+\w", path.read_text())}
     assert all(f"`{name}`" in text for name in named)

@@ -16,7 +16,7 @@ from gateway.app import process, supervisor
 from gateway.app import supervisor as supervisor_admin
 from gateway.config.describe import rows
 from gateway.config.schema import Settings
-from gateway.proxy import client_connection, lifecycle, listener, relay
+from gateway.proxy import client_connection, exchange, lifecycle, listener
 from gateway.upstream import client, tls
 from gateway.upstream.auth import authenticator
 from tests.docs.pages import DOCS, GATEWAY, ROOT, page
@@ -168,7 +168,7 @@ SECONDS = [
     ("operate/operations.md", "`health.failures` ({})", f"{DEFAULTS.upstream.health.failures}"),
     ("operate/operations.md", "`health.successes` ({})", f"{DEFAULTS.upstream.health.successes}"),
     ("operate/operations.md", "`ejection.failures` ({})", f"{DEFAULTS.upstream.ejection.failures}"),
-    ("operate/operations.md", "no piece follows within {} s", f"{relay._BODY_WAIT:g}"),
+    ("operate/operations.md", "no piece follows within {} s", f"{exchange._BODY_WAIT:g}"),
     ("operate/scale-out.md", "`agents.cache_ttl` ({} s)", f"{DEFAULTS.agents.cache_ttl:g}"),
     ("operate/scale-out.md", "`upstream.keepalive` ({} s idle)", f"{DEFAULTS.upstream.keepalive:g}"),
     ("operate/scale-out.md", "| readiness | {} s |", f"{pages.READY_FOR:g}"),

@@ -220,7 +220,7 @@ async def test_answers_that_cannot_be_held_are_refused_if_answers_are_checked(
 async def test_an_answer_that_is_too_large_to_check_is_refused(
     start: Start, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.proxy.decided.HELD_ANSWER", 1000)
+    monkeypatch.setattr("gateway.proxy.run.HELD_ANSWER", 1000)
     place = await start(guardrail(webhook, answers=True))
     place.cluster.answers = [v2_answer("x" * 1_000_000)]
     answer = await place.execute(V2, {"input": "hi"}, headers={"Accept-Encoding": "identity"})
@@ -235,7 +235,7 @@ async def test_an_answer_that_is_too_large_to_check_is_refused(
 async def test_a_redirect_or_an_error_is_not_checked_whatever_its_size(
     start: Start, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, status: int, size: int
 ) -> None:
-    monkeypatch.setattr("gateway.proxy.decided.HELD_ANSWER", 1000)
+    monkeypatch.setattr("gateway.proxy.run.HELD_ANSWER", 1000)
     place = await start({**guardrail(webhook, answers=True), "usage_header": True})
     error = (status, {"status": status, "error": {"details": "x" * size}})
     place.cluster.answers = [error]
@@ -249,7 +249,7 @@ async def test_a_redirect_or_an_error_is_not_checked_whatever_its_size(
 async def test_an_answer_that_is_too_large_to_check_passes_unchanged_if_failures_are_allowed(
     start: Start, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, coding: str
 ) -> None:
-    monkeypatch.setattr("gateway.proxy.decided.HELD_ANSWER", 10_000)
+    monkeypatch.setattr("gateway.proxy.run.HELD_ANSWER", 10_000)
     place = await start({**guardrail(webhook, answers=True, on_failure="allow"), "usage_header": True})
     whole = v2_answer("x" * 1_000_000)
     place.cluster.answers = [whole]

@@ -215,7 +215,7 @@ async def test_an_agent_that_cannot_be_read_is_counted_without_labels(start: Sta
 
 
 async def test_a_large_answer_has_the_header_without_being_held(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.proxy.decided.HELD_ANSWER", 1000)
+    monkeypatch.setattr("gateway.proxy.run.HELD_ANSWER", 1000)
     place = await start({"usage_header": True})
     place.cluster.answers = [v2_answer("x" * 1_000_000)]
     answer = await place.execute(V2, {"input": "hi"}, headers={"Accept-Encoding": "identity"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.proxy.execution import BufferedBody
+from gateway.proxy.body_copy import BufferedBody
 
 MEGABYTE = 1 << 20
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gateway.ports import Answer, Forward
-from gateway.proxy import decided
+from gateway.proxy import run as run_module
 from tests.conftest import StartGateway
 from tests.proxy.use_case import Stage, UseCase
 from tests.wire import PATIENCE, RecordingUpstream, read_message, send_request, send_until_closed
@@ -120,7 +120,7 @@ async def test_a_response_with_as_many_headers_as_allowed_gets_a_length(start_ga
 async def test_a_response_that_is_too_large_passes(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch, frames: object
 ) -> None:
-    monkeypatch.setattr(decided, "HELD_ANSWER", 100_000)
+    monkeypatch.setattr(run_module, "HELD_ANSWER", 100_000)
     body = b"x" * 300_000
     finisher = Finisher(Answer(200, {}, b"never"))
     came = response(body) if frames is response else chunked(body)
@@ -141,7 +141,7 @@ async def test_a_response_that_is_too_large_passes(
 async def test_a_response_that_can_not_be_decoded_passes(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch, body: bytes, coding: bytes
 ) -> None:
-    monkeypatch.setattr(decided, "HELD_ANSWER", 100_000)
+    monkeypatch.setattr(run_module, "HELD_ANSWER", 100_000)
     finisher = Finisher(Answer(200, {}, b"never"))
     ok = response(body, b"Content-Encoding: " + coding)
     error = response(body, b"Content-Encoding: " + coding, status=b"401 Unauthorized")
@@ -300,7 +300,7 @@ async def test_every_fault_ends_the_exchange_and_is_logged(
         request = STREAM
         came = chunked(b"data: 1\n\n", kind=b"text/event-stream")
     elif name.endswith("an unread response"):
-        monkeypatch.setattr(decided, "HELD_ANSWER", 10)
+        monkeypatch.setattr(run_module, "HELD_ANSWER", 10)
         came = response(b"x" * 300_000)
     async with RecordingUpstream([came]) as upstream:
         gateway = await start_gateway(upstream.url, UseCase(forward))

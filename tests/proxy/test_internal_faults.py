@@ -18,15 +18,14 @@ from gateway.ports import Forward
 from gateway.proxy.admission import Admission
 from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.data_port import DataPort
-from gateway.proxy.decided import AnswerReport
 from gateway.proxy.exchange import Exchange
-from gateway.proxy.execution import Execution
 from gateway.proxy.lifecycle import DisconnectPoller
 from gateway.proxy.listener import DataListener
 from gateway.proxy.memory_read import MemoryRead
 from gateway.proxy.request_log import RequestLog
 from gateway.proxy.request_receiver import Backlog, RequestReceiver
 from gateway.proxy.router import Router
+from gateway.proxy.run import AnswerReport, Run
 from gateway.recording.recorder import Recorder
 from gateway.recording.recording import Recording
 from gateway.upstream.client import Upstream
@@ -54,7 +53,7 @@ FAULTS: list[tuple[type, str]] = [
     (Admission, "enter"), (DataPort, "admit"), (DataPort, "exchange"), (Router, "exchange"),
     (Exchange, "start"), (Exchange, "on_connection"), (Exchange, "on_head"), (Exchange, "on_body"),
     (Exchange, "parts"), (Exchange, "captured"), (Exchange, "_captured"), (Exchange, "reply"),
-    (Exchange, "_invalidate"), (Execution, "captured"), (Execution, "parts"), (MemoryRead, "_hold"),
+    (Exchange, "_invalidate"), (Run, "captured"), (Run, "parts"), (MemoryRead, "_hold"),
     (RequestReceiver, "_feed"), (Upstream, "_acquire"), (Upstream, "_prepare"), (NodeSet, "pick"),
     (Pool, "take"), (Pool, "try_upload"), (Connection, "_wait_for_head"), (ResponseReceiver, "_read_head"),
     (ResponseReceiver, "_answer"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gateway.ports import Answer, Forward
-from gateway.proxy import decided
+from gateway.proxy import run as run_module
 from tests.conftest import StartGateway
 from tests.proxy.test_finish import COMPRESSED, REQUEST, STREAM, chunked, response
 from tests.proxy.use_case import Stage, UseCase
@@ -75,7 +75,7 @@ async def test_the_response_is_shown_and_sent_unchanged(
 async def test_a_response_over_the_limit_is_not_kept(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decided, "HELD_ANSWER", 100_000)
+    monkeypatch.setattr(run_module, "HELD_ANSWER", 100_000)
     listener = Listener()
     async with RecordingUpstream([response(LARGE)]) as upstream:
         gateway = await start_gateway(upstream.url, heard_by(listener))
@@ -87,7 +87,7 @@ async def test_a_response_over_the_limit_is_not_kept(
 async def test_a_content_over_the_limit_is_not_shown(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decided, "HELD_ANSWER", 100_000)
+    monkeypatch.setattr(run_module, "HELD_ANSWER", 100_000)
     listener = Listener()
     body = gzip.compress(LARGE)
     async with RecordingUpstream([response(body, b"Content-Encoding: gzip")]) as upstream:
@@ -203,7 +203,7 @@ async def test_a_gateway_that_stops_waits_for_the_report_of_a_large_response(
             await may_read.wait()
             return function()
 
-    monkeypatch.setattr(decided, "READING", Reading())
+    monkeypatch.setattr(run_module, "READING", Reading())
     listener = Listener()
     async with RecordingUpstream([response(LARGE)]) as upstream:
         gateway = await start_gateway(upstream.url, heard_by(listener))
