@@ -74,6 +74,7 @@ format: $(STAMP) ## format the code, fix what lint can fix
 docs: $(STAMP) ## write the generated parts of the documentation, and the picture of the demo
 	$(PY) -m gateway.config.describe docs/reference/settings.md
 	$(PY) -m tests.docs.cli_page
+	$(PY) -m tests.docs.codes_table
 	$(PY) -m tests.smuggling.page
 	$(PY) docs/images/demo.py
 	$(PY) -m tests.docs.embedding_page
@@ -91,7 +92,7 @@ soak: $(STAMP) ## ten minutes of all kinds of requests: right answers, level mem
 	$(PY) -m bench.soak $(ARGS)
 
 attacks: $(STAMP) ## attack a gateway: what do other clients notice, is all as before? (ARGS="--quick", ARGS=--help)
-	$(PY) -m tests.attacks $(ARGS)
+	$(PY) -m bench.attacks $(ARGS)
 
 matrix: $(STAMP) ## agents x templates x inputs: arrived, refused, lost, broken
 	$(PY) -m tests.matrix $(ARGS)

@@ -15,6 +15,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.observe.record import Delivery
 from gateway.unified.model import Media
+from gateway.unified.request import ExecuteRequest
 
 
 class Steps:
@@ -45,7 +46,7 @@ class ExecuteCall:
     headers: all of them, including hop-by-hop. body: with its content-encoding removed.
     streaming: the path is ``_execute/stream``. signed: it has the client's own signature (SigV4), which would be
     forwarded, so the gateway can't send other requests with it. temporary: the agent is removed after this run.
-    steps: where the use case notes its steps; None if nobody asks.
+    steps: where the use case notes its steps; None if nobody asks. request: the body, if it was read before.
     """
 
     agent_id: str
@@ -58,6 +59,7 @@ class ExecuteCall:
     signed: bool = False
     temporary: bool = False
     steps: Steps | None = None
+    request: ExecuteRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from gateway.errors import Problem, UnresolvedAgent
 from gateway.mlcommons.profile import AgentProfile, Connector, Parameters
 from gateway.mlcommons.template import PREFIX
-from gateway.unified.budget import SMALL_TEXT
+from gateway.unified.limits import SMALL_TEXT
 
 MOST_DOCUMENTS = 200
 """Documents that are read for one agent: its own, those of its models and connectors, and of the agents it runs."""

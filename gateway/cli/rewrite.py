@@ -17,7 +17,7 @@ from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail
 from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.execute.body import payloads_of
-from gateway.execute.rewrite import Policy, Rewrite, is_native, rewrite_input, rewrite_native, rewrite_unproved
+from gateway.execute.rewrite import Rewrite, RewriteOptions, is_native, rewrite_input, rewrite_native, rewrite_unproved
 from gateway.execute.rewriter import new_turn_id
 from gateway.mlcommons.generations import version_notice
 from gateway.mlcommons.profile import AgentProfile
@@ -86,7 +86,9 @@ def _result(body: bytes, provider: str, documents: _Documents | None, stream: bo
         missing = Problem("input", "there is no input; a legacy request is forwarded unchanged", "input", "none")
         raise InvalidInput.of([missing])
     if documents is None:
-        sent = rewrite_unproved(registry.provider(provider), request, request.input, Policy(), new_turn_id(), stream)
+        sent = rewrite_unproved(
+            registry.provider(provider), request, request.input, RewriteOptions(), new_turn_id(), stream
+        )
     else:
         profile = _profile(documents)
         sent, unknown = _for_agent(profile, request, request.input, stream), version_notice(profile.version)
@@ -97,8 +99,8 @@ def _result(body: bytes, provider: str, documents: _Documents | None, stream: bo
 
 def _for_agent(profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput, stream: bool) -> Rewrite:
     if is_native(profile, agent_input):
-        return rewrite_native(profile, request, agent_input, stream, new_turn_id(), Policy())
-    return rewrite_input(profile, request, agent_input, Policy(), new_turn_id(), streaming=stream)
+        return rewrite_native(profile, request, agent_input, stream, new_turn_id(), RewriteOptions())
+    return rewrite_input(profile, request, agent_input, RewriteOptions(), new_turn_id(), streaming=stream)
 
 
 def _shown(sent: Rewrite, agent_input: AgentInput, body: bytes) -> dict[str, Any]:

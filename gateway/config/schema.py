@@ -153,6 +153,7 @@ class Telemetry(Struct, frozen=True, forbid_unknown_fields=True):
 __all__ = [
     "Account",
     "Admission",
+    "AgentRule",
     "Agents",
     "Answers",
     "Auth",
@@ -166,7 +167,6 @@ __all__ = [
     "MediaByUrl",
     "Memory",
     "Registrations",
-    "Rule",
     "Secret",
     "ServiceAccount",
     "Settings",
@@ -241,7 +241,7 @@ class ServiceAccount(Struct, frozen=True, forbid_unknown_fields=True):
     password: Annotated[Secret, Meta(description="Its password.")] = Secret()
 
 
-class Rule(Struct, frozen=True, forbid_unknown_fields=True):
+class AgentRule(Struct, frozen=True, forbid_unknown_fields=True):
     """What the operator knows about some agents. The first matching rule applies."""
 
     agent: Annotated[str, Meta(min_length=1, description="Glob on the agent's id or name.")]
@@ -304,7 +304,7 @@ class Agents(Struct, frozen=True, forbid_unknown_fields=True):
             "are known to continue such a turn (Claude 3, 3.5 and 3.7, Amazon Nova) get it without this setting."
         ),
     ] = False
-    rules: Annotated[list[Rule], Meta(description="Rules per agent, first match first.")] = []
+    rules: Annotated[list[AgentRule], Meta(description="Rules per agent, first match first.")] = []
     aliases: Annotated[
         dict[str, AgentId],
         Meta(description="Agents that replace others: `_execute` of the old id runs the new agent (`old-id: new-id`)."),

@@ -32,7 +32,7 @@ from gateway.execute.deliveries import (
 from gateway.execute.media import Inliner
 from gateway.execute.output import Outputs
 from gateway.execute.reporter import Reporter
-from gateway.execute.rewrite import Policy, Rewrite, is_native, move_question_to_input, rewrite_native
+from gateway.execute.rewrite import Rewrite, RewriteOptions, is_native, move_question_to_input, rewrite_native
 from gateway.execute.rewriter import Rewriter, new_turn_id
 from gateway.execute.session_run import LegacyAgents, SessionRun, SessionRuns, concerns_memory
 from gateway.mlcommons.expansion import RenderFailure
@@ -45,7 +45,7 @@ from gateway.notices import Notice
 from gateway.observe.record import Delivery
 from gateway.offload import run_here_if
 from gateway.ports import ExecuteCall, Forward, Retry
-from gateway.unified.budget import SMALL_TEXT, Budget, is_small
+from gateway.unified.limits import SMALL_TEXT, ParseLimits, is_small
 from gateway.unified.model import AgentInput
 from gateway.unified.request import ExecuteRequest, RequestKind, parameters_as_strings, read_execute
 
@@ -120,7 +120,7 @@ class Handler:
         sessions: SessionRuns | None = None,
     ) -> None:
         self._answers = settings.answers
-        self._budget = Budget.from_limits(settings.limits)
+        self._limits = ParseLimits.from_limits(settings.limits)
         self._reads_as_caller = settings.agents.lookup == "caller"
         self._resolver = resolver
         self._memory = memory
@@ -140,8 +140,10 @@ class Handler:
         if not is_json(call.headers.get("Content-Type", "")):
             return Forward()
         with TimedStep(call, "decode"):
-            roles = self._rewriter.options.roles
-            request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget, roles)
+            request = call.request
+            if request is None:
+                roles = self._rewriter.options.roles
+                request = await run_here_if(is_small(call.body), read_execute, call.body, self._limits, roles)
         if request.kind is RequestKind.LEGACY or request.input is None:
             agent = await self._legacy.find(call, request) if self._legacy is not None else None
             if agent is not None and self._remembers(call, agent):
@@ -227,7 +229,7 @@ class Handler:
         describes = rewriter.describes(profile)
 
         def check(with_media: AgentInput) -> None:
-            rewrite_native(profile, request, with_media, streaming, new_turn_id(), Policy(rewriter.options))
+            rewrite_native(profile, request, with_media, streaming, new_turn_id(), RewriteOptions(rewriter.options))
 
         with TimedStep(call, "plan"):
             agent_input, fetched = await self._media.inline(

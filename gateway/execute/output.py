@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 
 from gateway.agents.rules import rule_for
-from gateway.config.schema import Rule, Settings
+from gateway.config.schema import AgentRule, Settings
 from gateway.execute.run_answer import MEMORY_ID, RunAnswer, read_answer
 from gateway.memory.model import Usage
 from gateway.mlcommons.generations import Generation
@@ -97,7 +97,7 @@ class Outputs:
     def __init__(self, settings: Settings) -> None:
         self._rules = settings.agents.rules
 
-    def rule(self, agent_id: str, name: str = "") -> Rule | None:
+    def rule(self, agent_id: str, name: str = "") -> AgentRule | None:
         """Return the operator's rule for an agent."""
         return rule_for(agent_id, name, self._rules)
 

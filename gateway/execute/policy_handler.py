@@ -27,7 +27,7 @@ from gateway.policy.guardrails import AgentGuardrails, Checks
 from gateway.policy.policies import Policies
 from gateway.policy.usage import HEADER, UNKNOWN, Llm, header_value
 from gateway.ports import Answer, AnswerStage, ExecuteCall, Forward
-from gateway.unified.budget import Budget, is_small
+from gateway.unified.limits import ParseLimits, is_small
 from gateway.unified.request import ExecuteRequest, read_execute
 
 
@@ -42,17 +42,17 @@ class GuardedCall:
         guardrails: AgentGuardrails,
         call: ExecuteCall,
         agent: ResolvedAgent | None,
-        budget: Budget,
+        limits: ParseLimits,
         roles: Mapping[str, str],
     ) -> None:
         self._guardrails = guardrails
         self._call = call
-        self._budget = budget
+        self._limits = limits
         self._roles = roles
         self._about = _about(call, agent)
 
     async def check_input(self) -> tuple[ExecuteCall, tuple[Notice, ...]]:
-        """Return the call as the guardrails changed it, with a notice for each change.
+        """Return the call, with its body read, as the guardrails changed it, and a notice for each change.
 
         Raises:
             GuardrailRefused, GuardrailUnavailable: see `AgentGuardrails.check`.
@@ -64,7 +64,8 @@ class GuardedCall:
         if not is_json(call.headers.get("Content-Type", "")):
             guardrails.report_unchecked("input", "the body is not JSON")
             return call, ()
-        request = await run_here_if(is_small(call.body), read_execute, call.body, self._budget, self._roles)
+        request = await run_here_if(is_small(call.body), read_execute, call.body, self._limits, self._roles)
+        call = replace(call, request=request)
         try:
             content = input_content(request)
         except NoContent as error:
@@ -74,7 +75,7 @@ class GuardedCall:
         if not content.changes:
             return call, ()
         body = await run_here_if(request.is_small, _changed_body, request, content.changes)
-        return replace(call, body=body), notices
+        return replace(call, body=body, request=None), notices
 
     @property
     def checks(self) -> Checks:
@@ -254,7 +255,7 @@ class PolicyHandler:
         self._handler = handler
         self._policies = policies
         self._resolver = resolver
-        self._budget = Budget.from_limits(settings.limits)
+        self._limits = ParseLimits.from_limits(settings.limits)
         self._roles = settings.agents.roles
 
     async def __call__(self, call: ExecuteCall) -> Forward:
@@ -274,14 +275,14 @@ class PolicyHandler:
         if guardrails is None:
             forward = await self._handler(call)
             return _attach(forward, PolicyRun(policies, agent, charges, call.streaming))
-        guarded = GuardedCall(guardrails, call, agent, self._budget, self._roles)
+        guarded = GuardedCall(guardrails, call, agent, self._limits, self._roles)
         try:
             checked, notices = await guarded.check_input()
             forward = await self._handler(checked)
         except GatewayError as error:
             error.guardrails = tuple(guardrails.checks)
             raise
-        body = checked.body if checked is not call else None
+        body = checked.body if checked.body is not call.body else None
         return _attach(forward, PolicyRun(policies, agent, charges, call.streaming, guarded, body, notices))
 
     async def _find(self, call: ExecuteCall) -> ResolvedAgent | None:

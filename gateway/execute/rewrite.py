@@ -41,7 +41,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RewriteOptions:
     """The operator's choices. describe: replace media that can't be delivered by a text note."""
 
     options: MappingOptions = field(default_factory=MappingOptions)
@@ -67,7 +67,7 @@ def rewrite_native(
     agent_input: AgentInput,
     streaming: bool,
     turn_id: str,
-    policy: Policy,
+    policy: RewriteOptions,
     guards: Mapping[str, str] | None = None,
 ) -> Rewrite:
     """Return the client's request for an agent that takes `input` itself, changed as little as possible.
@@ -106,7 +106,7 @@ def rewrite_input(
     profile: AgentProfile,
     request: ExecuteRequest,
     agent_input: AgentInput,
-    policy: Policy,
+    policy: RewriteOptions,
     turn_id: str,
     remembered: Remembered = (),
     plans: PlanCache | None = None,
@@ -143,7 +143,7 @@ def _plan(
     plans: PlanCache,
     agent_input: AgentInput,
     params: Mapping[str, str],
-    policy: Policy,
+    policy: RewriteOptions,
     turn_id: str,
     remembered: Remembered,
 ) -> Plan:
@@ -161,7 +161,7 @@ _Found = TypeVar("_Found")
 
 
 def _deliver(
-    agent_input: AgentInput, policy: Policy, find: Callable[[AgentInput], _Found]
+    agent_input: AgentInput, policy: RewriteOptions, find: Callable[[AgentInput], _Found]
 ) -> tuple[_Found, AgentInput, tuple[Notice, ...]]:
     """Return what `find` returns, the input that it was given, and notices of the media that are described in it."""
     notices: tuple[Notice, ...] = ()
@@ -195,7 +195,7 @@ def rewrite_unproved(
     provider: Provider,
     request: ExecuteRequest,
     agent_input: AgentInput,
-    policy: Policy,
+    policy: RewriteOptions,
     turn_id: str,
     streaming: bool = False,
 ) -> Rewrite:

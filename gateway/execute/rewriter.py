@@ -12,7 +12,7 @@ from gateway.agents.rules import Rule, rule_for
 from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan, Remembered
 from gateway.delivery.plan_cache import PlanCache
-from gateway.execute.rewrite import Policy, Rewrite, rewrite_input, rewrite_native, rewrite_unproved
+from gateway.execute.rewrite import Rewrite, RewriteOptions, rewrite_input, rewrite_native, rewrite_unproved
 from gateway.execute.template_cache import TemplateCache
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
@@ -47,7 +47,7 @@ class Rewriter:
         Raises:
             UndeliverableContent: as `rewrite_input`.
         """
-        policy, plans = Policy(self.options, self.describes(agent.profile)), agent.derive(PlanCache)
+        policy, plans = RewriteOptions(self.options, self.describes(agent.profile)), agent.derive(PlanCache)
 
         def plan(given: AgentInput, turn_id: str) -> Rewrite:
             return rewrite_input(agent.profile, request, given, policy, turn_id, remembered, plans, streaming)
@@ -75,7 +75,7 @@ class Rewriter:
         Raises:
             UndeliverableContent: as `rewrite_native`.
         """
-        policy = Policy(self.options, self.describes(profile))
+        policy = RewriteOptions(self.options, self.describes(profile))
         rewrite = rewrite_native(profile, request, agent_input, streaming, new_turn_id(), policy, guards)
         return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
 
@@ -88,7 +88,7 @@ class Rewriter:
         streaming: bool = False,
     ) -> None:
         """Raise UndeliverableContent if the input can't be delivered whole, even where its media may be described."""
-        policy, plans = Policy(self.options), agent.derive(PlanCache)
+        policy, plans = RewriteOptions(self.options), agent.derive(PlanCache)
         with _noted(agent):
             rewrite_input(agent.profile, request, agent_input, policy, new_turn_id(), remembered, plans, streaming)
 
@@ -106,7 +106,7 @@ class Rewriter:
         Raises:
             UndeliverableContent: the provider can't express the input.
         """
-        policy = Policy(self.options)
+        policy = RewriteOptions(self.options)
         rewrite = rewrite_unproved(registry.provider(provider), request, agent_input, policy, new_turn_id(), streaming)
         return Rewrite(_add_notices(rewrite.plan, notices), rewrite.body)
 

@@ -27,7 +27,7 @@ from gateway.memory.repair import Placed, repair
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
-from gateway.unified.budget import Budget
+from gateway.unified.limits import ParseLimits
 from gateway.unified.model import AgentInput, InputType, Text
 from gateway.unified.model import Message as InputMessage
 from gateway.unified.payloads import insert
@@ -139,14 +139,14 @@ def compose(
     return SessionRequest(body, merged, added, new.system, (*earlier.notices, *notices))
 
 
-def _read(body: bytes, budget: Budget, place: Place, roles: Mapping[str, str]) -> ExecuteRequest:
+def _read(body: bytes, limits: ParseLimits, place: Place, roles: Mapping[str, str]) -> ExecuteRequest:
     """Read a request with messages of the session. place: of what can't be read, as the client knows it.
 
     Raises:
         InvalidInput: the session holds what the gateway can't read.
     """
     try:
-        return read_execute(body, budget, roles, is_stored=True)
+        return read_execute(body, limits, roles, is_stored=True)
     except InvalidInput as error:
         problems = [replace(problem, place=place(problem.place)) for problem in error.problems]
         reason = InvalidInput.of(problems).reason if problems else error.reason
@@ -230,7 +230,7 @@ class _Written:
         members = {**self._request.other, "input": self._raw(self._value) if self._whole else self._items}
         body = msgspec.json.encode({**members, **({"parameters": parameters} if parameters else {})})
         place = place_map(self._places) if self._places else _question_place
-        merged = _read(body, _widened(self._request.extracted.budget, self._stored_bytes), place, roles)
+        merged = _read(body, _widened(self._request.extracted.limits, self._stored_bytes), place, roles)
         assert merged.input is not None
         if self._whole and self._request.input is not None:
             return body, merged
@@ -246,13 +246,13 @@ _COUNT_TURNS = (Generation.TEXT, Generation.FUNCTION_CALLING)
 _UNREADABLE = "Correct what is named, or send no memory_id to begin a new session."
 
 
-def _widened(budget: Budget, stored: int) -> Budget:
-    """Return the budget of the client's request with room for `stored` bytes of the session."""
-    return budget._replace(
-        text=budget.text + 2 * stored + 4096,
-        values=budget.values + stored + 100,
-        items=budget.items + stored + 1,
-        depth=budget.depth + 4,
+def _widened(limits: ParseLimits, stored: int) -> ParseLimits:
+    """Return the limits of the client's request with room for `stored` bytes of the session."""
+    return limits._replace(
+        text=limits.text + 2 * stored + 4096,
+        values=limits.values + stored + 100,
+        items=limits.items + stored + 1,
+        depth=limits.depth + 4,
     )
 
 

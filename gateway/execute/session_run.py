@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.agents.rules import rule_for
-from gateway.config.schema import Rule, Settings
+from gateway.config.schema import AgentRule, Settings
 from gateway.errors import GatewayError, InvalidInput, Problem, SignatureConflict
 from gateway.execute.body import read_async
 from gateway.execute.deliveries import BOTH_SENT, DELIVERY, QUESTION, delivery_value, notice_header, with_notices
@@ -54,7 +54,7 @@ class SessionRuns:
         self.outputs = Outputs(settings)
         self._rules = settings.agents.rules
 
-    def rule(self, agent_id: str, name: str = "") -> Rule | None:
+    def rule(self, agent_id: str, name: str = "") -> AgentRule | None:
         """Return the operator's rule for an agent."""
         return rule_for(agent_id, name, self._rules)
 

@@ -23,8 +23,8 @@ from gateway.errors import UndeliverableContent
 from gateway.execute.rewrite import Rewrite
 from gateway.mlcommons.profile import AgentProfile
 from gateway.recent import Recent
-from gateway.unified.budget import SMALL_TEXT
 from gateway.unified.formats import is_text
+from gateway.unified.limits import SMALL_TEXT
 from gateway.unified.model import AgentInput, Base64, ContentBlock, Media, Message, Text
 from gateway.unified.payloads import Payload
 from gateway.unified.request import ExecuteRequest

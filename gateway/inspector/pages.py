@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from gateway.codes import CODES, Code
 from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.inspector import view
 from gateway.inspector.access import HOME, INSPECTOR, render
@@ -220,24 +221,6 @@ def _draw(record: ExchangeRecord, tab: str, with_llm: bool, filters: str) -> str
 
 DAYS = {"1": 3600.0, "7": 6 * 3600.0, "30": 86400.0}
 """The spans of time that can be shown, in days, and the seconds of a bar."""
-_UPGRADE = "Upgrade the agent's connector: `mlc-gateway upgrade --url <cluster> <agent id>`."
-_RULE = "Name the provider in a rule of the agent: `agents.rules[].provider`."
-_REMEDIES = {
-    "MEDIA_NEEDS_UPGRADE": _UPGRADE,
-    "TOOLS_NEED_UPGRADE": _UPGRADE,
-    "NATIVE_BLOCK_NEEDS_UPGRADE": _UPGRADE,
-    "HISTORY_NEEDS_UPGRADE": _UPGRADE,
-    "SYSTEM_NEEDS_SLOT": _UPGRADE,
-    "COMBINATION_NOT_DELIVERABLE": _UPGRADE,
-    "TEXT_NOT_SAFE": _UPGRADE,
-    "AGENT_NOT_CALLABLE": "First make the agent answer a plain `question` without the gateway.",
-    "MEMORY_NOT_SAFE": 'No upgrade is needed: start a new memory, or send `"message_history_limit": "0"`.',
-    "QUESTION_MISSING": "No upgrade is needed: end the conversation with a user turn.",
-    "MODEL_OVERRIDDEN": "No upgrade is needed: leave the parameter out, or register an agent for that model.",
-    "PROVIDER_UNKNOWN": _RULE,
-    "PROVIDER_AMBIGUOUS": _RULE,
-}
-"""What would end refusals, by code. `docs/reference/limitations.md` has all codes."""
 _OTHER = "See docs/reference/limitations.md."
 
 
@@ -257,7 +240,7 @@ def report(store: RecordStore, days: str) -> dict[str, Any]:
     bucket = DAYS[days]
     until = time.time()
     since = until - int(days) * 86400.0
-    refusals = [{**row, "remedy": _REMEDIES.get(row["code"], _OTHER)} for row in store.refusals(since)]
+    refusals = [{**row, **_explain(row["code"])} for row in store.refusals(since)]
     return {
         "since": since,
         "until": until,
@@ -266,3 +249,8 @@ def report(store: RecordStore, days: str) -> dict[str, Any]:
         "legacy_clients": store.legacy_clients(since),
         "refusals": refusals,
     }
+
+
+def _explain(code: str) -> dict[str, str]:
+    known = CODES.get(code, Code(""))
+    return {"meaning": known.meaning, "remedy": known.remedy or _OTHER}

@@ -15,7 +15,7 @@ from gateway.agents.rules import Rule, rule_for
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.template_change import command, with_upgrades
 from gateway.errors import GatewayError
-from gateway.execute.rewrite import Policy, is_native, rewrite_input, rewrite_native
+from gateway.execute.rewrite import RewriteOptions, is_native, rewrite_input, rewrite_native
 from gateway.migrate.proof import KINDS, agent_proof, request
 from gateway.mlcommons.generations import AgentType
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Parameters
@@ -164,7 +164,7 @@ class _Judge:
         anonymous = _anonymous(profile)
         key = repr(anonymous), describes
         if key not in self._known:
-            policy = Policy(self._options, describes)
+            policy = RewriteOptions(self._options, describes)
             found = abilities(anonymous, policy)
             self._known[key] = found, tuple(_remedies(anonymous, found, policy))
         found, remedies = self._known[key]
@@ -175,18 +175,18 @@ class _Judge:
 _TURN = "sample"
 
 
-def abilities(profile: AgentProfile, policy: Policy | None = None) -> Abilities:
+def abilities(profile: AgentProfile, policy: RewriteOptions | None = None) -> Abilities:
     """Return what happens to one input of each kind that is sent to the agent through the gateway."""
     plans = PlanCache(profile)
-    return {kind: _ability(plans, kind, policy or Policy()) for kind in KINDS}
+    return {kind: _ability(plans, kind, policy or RewriteOptions()) for kind in KINDS}
 
 
-def _ability(plans: PlanCache, kind: str, policy: Policy) -> Ability:
+def _ability(plans: PlanCache, kind: str, policy: RewriteOptions) -> Ability:
     profile = plans.profile
     sample, agent_input = request(kind, profile.provider)
     try:
         if is_native(profile, agent_input):
-            plan = rewrite_native(profile, sample, agent_input, False, _TURN, Policy()).plan
+            plan = rewrite_native(profile, sample, agent_input, False, _TURN, RewriteOptions()).plan
         else:
             plan = rewrite_input(profile, sample, agent_input, policy, _TURN, plans=plans).plan
     except GatewayError as error:
@@ -196,7 +196,7 @@ def _ability(plans: PlanCache, kind: str, policy: Policy) -> Ability:
     return Ability(plan.strategy, notices=tuple(dict.fromkeys(notice.code for notice in plan.notices)))
 
 
-def _remedies(profile: AgentProfile, found: Abilities, policy: Policy) -> Iterator[Remedy]:
+def _remedies(profile: AgentProfile, found: Abilities, policy: RewriteOptions) -> Iterator[Remedy]:
     """Yield what helps against what does not arrive. ``{id}`` is replaced by the agent's id, ``{command}`` by its
     upgrade command.
     """
@@ -212,7 +212,7 @@ def _remedies(profile: AgentProfile, found: Abilities, policy: Policy) -> Iterat
         yield Remedy("upgrade", "{command}", gains)
 
 
-def _gains(profile: AgentProfile, before: Abilities, policy: Policy) -> tuple[str, ...]:
+def _gains(profile: AgentProfile, before: Abilities, policy: RewriteOptions) -> tuple[str, ...]:
     """Return the kinds of input that an upgrade of the connectors would let through; () if none is offered."""
     if not profile.provider:
         return ()

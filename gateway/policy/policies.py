@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.config.memory import Memory
 from gateway.config.policy import Policy
 from gateway.config.problems import ConfigError, ConfigProblem
 from gateway.config.schema import Settings
@@ -12,7 +13,7 @@ from gateway.memory.stores.registry import check_store
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.policy.budget_stores.sqlite import file_of
-from gateway.policy.budget_stores.store import build_store
+from gateway.policy.budget_stores.store import BudgetStore, MemoryBudgetStore
 from gateway.policy.budgets import Budgets, Ledger
 from gateway.policy.guardrails import Guardrails
 from gateway.policy.hooks import load_function, make_hook
@@ -114,6 +115,20 @@ def share_ledger(ledgers: SharedResources[Ledger], settings: Settings) -> Shared
     return ledgers.use(
         _place(settings), lambda: Ledger(build_store(policy.budget_store, memory, first_address(settings)))
     )
+
+
+def build_store(name: str, settings: Memory, upstream_url: str) -> BudgetStore:
+    """Return the store, which opens its place on first use. upstream_url: the cluster's first address."""
+    match name:
+        case "sqlite":
+            from gateway.policy.budget_stores import sqlite
+
+            return sqlite.build(settings)
+        case "opensearch":
+            from gateway.policy.budget_stores import opensearch
+
+            return opensearch.build(settings, upstream_url)
+    return MemoryBudgetStore()
 
 
 def _place(settings: Settings) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from gateway.http1.bodies import Chunked
 from gateway.http1.response_heads import ResponseHead
 from gateway.http1.rules import Malformed
 from gateway.proxy import content_coding
-from gateway.unified.budget import SMALL_TEXT
+from gateway.unified.limits import SMALL_TEXT
 
 HELD_ANSWER = 16 * 1024 * 1024
 """Largest response, in bytes, that is held for the use case to finish, and copied for the recorder."""

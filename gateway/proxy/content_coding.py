@@ -11,7 +11,7 @@ from gateway.errors import BodyTooLarge, GatewayError, InvalidInput, Problem, Un
 from gateway.http1.bodies import Chunked
 from gateway.http1.response_heads import ResponseHead
 from gateway.offload import READING
-from gateway.unified.budget import SMALL_TEXT
+from gateway.unified.limits import SMALL_TEXT
 
 _MAX_CODINGS = 4
 _MAX_MEMBERS = 10_000

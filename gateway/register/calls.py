@@ -13,8 +13,8 @@ from gateway.config.schema import Secret
 from gateway.errors import UpstreamTimeout, UpstreamUnavailable
 from gateway.offload import run_here_if
 from gateway.ports import ClusterReader
-from gateway.unified.budget import SMALL_TEXT
 from gateway.unified.jsontext import count_values
+from gateway.unified.limits import SMALL_TEXT
 
 LOST = (UpstreamUnavailable, UpstreamTimeout)
 """Raised by a call without a response. The cluster may have carried it out."""

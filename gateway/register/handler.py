@@ -46,7 +46,7 @@ from gateway.register.registration import concerns_gateway, read_newer, read_reg
 from gateway.register.reuse import BODY_PARAMETER, KEY, Identity, Reuse, identify
 from gateway.register.steps import CLEANUP, Steps, delete_agent, read_cascade
 from gateway.register.target import FLOWS, Registration, Target, check, makes_model, takes
-from gateway.unified.budget import Budget, is_small
+from gateway.unified.limits import ParseLimits, is_small
 
 _KEY_LENGTH = 256
 _Read = TypeVar("_Read")
@@ -83,7 +83,7 @@ class Manager:
         self._service_headers = service_headers(settings)
         self._shared_tasks = SharedTasks()
         self._turns = asyncio.Semaphore(AT_ONCE)
-        self._budget = Budget.from_limits(settings.limits)
+        self._limits = ParseLimits.from_limits(settings.limits)
 
     async def register(self, call: ExecuteCall) -> Forward | Answer:
         """Forward a registration that the cluster accepts; otherwise make model and agent with several calls.
@@ -121,9 +121,9 @@ class Manager:
         check(registration, target)
         return await self._make(call, registration, target)
 
-    async def _read(self, reader: Callable[[bytes, Budget], _Read], body: bytes) -> _Read:
+    async def _read(self, reader: Callable[[bytes, ParseLimits], _Read], body: bytes) -> _Read:
         """Apply a reader to a body, on the reading thread if it is large."""
-        return await run_here_if(is_small(body), reader, body, self._budget)
+        return await run_here_if(is_small(body), reader, body, self._limits)
 
     def _forward(self, call: ExecuteCall, registration: Registration, target: Target) -> Forward:
         """Forward a registration that the cluster accepts, with the edits of `as_native`."""
@@ -303,8 +303,8 @@ class Manager:
             )
 
 
-def _read_concerned(body: bytes, budget: Budget) -> Registration | None:
-    return read_registration(body, budget) if concerns_gateway(body, budget) else None
+def _read_concerned(body: bytes, limits: ParseLimits) -> Registration | None:
+    return read_registration(body, limits) if concerns_gateway(body, limits) else None
 
 
 def notices(registration: Registration, target: Target) -> tuple[Notice, ...]:

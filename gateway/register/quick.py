@@ -20,9 +20,9 @@ from gateway.register.making import make_agent
 from gateway.register.parts import left_text
 from gateway.register.steps import CLEANUP, Steps
 from gateway.register.target import Registration, Target
-from gateway.unified.budget import Budget, too_many_values
 from gateway.unified.jsonstrings import find
 from gateway.unified.jsontext import count_values
+from gateway.unified.limits import ParseLimits, too_many_values
 from gateway.unified.payloads import extract, insert
 
 QUICK_PARAMETER = "mlc_gateway_quick"
@@ -36,18 +36,18 @@ _RUN = ("input", "parameters")
 Members = Mapping[str, msgspec.Raw]
 
 
-def parts_of(body: bytes, budget: Budget | None = None) -> tuple[bytes, bytes] | None:
+def parts_of(body: bytes, limits: ParseLimits | None = None) -> tuple[bytes, bytes] | None:
     """Split a quick run's body into registration and execute body; None if `model` or `input` is missing.
 
-    budget: the default one if it is None.
+    limits: the default ones if it is None.
 
     Raises:
-        InvalidInput, BodyTooLarge: reading it costs more than the budget allows.
+        InvalidInput, BodyTooLarge: reading it costs more than the limits allow.
     """
     if find(body, b'"model"') < 0 and find(body, b"\\u") < 0:
         return None
-    extracted = extract(body, budget=budget)
-    most = extracted.budget.values
+    extracted = extract(body, limits=limits)
+    most = extracted.limits.values
     if count_values(extracted.text, most) > most:
         raise too_many_values(most)
     try:

@@ -12,9 +12,9 @@ from gateway.mlcommons.generations import AgentType
 from gateway.providers.connector import ModelSpec
 from gateway.register.target import CONVERSATION_INDEX, MEMORIES, V2, McpServer, Registration
 from gateway.register.validate import read_document
-from gateway.unified.budget import Budget
 from gateway.unified.jsonstrings import WINDOW, find
 from gateway.unified.jsontext import check, parse
+from gateway.unified.limits import ParseLimits
 from gateway.unified.payloads import extract
 from gateway.unified.validate import Problems, Reading
 
@@ -33,25 +33,25 @@ _NEWER = re.compile(rb"agentic_memory|conversational(_|\\?/)v2|\\u", re.IGNORECA
 _LONGEST = len(rb"conversational\/v2")
 
 
-def concerns_gateway(body: bytes, budget: Budget | None = None) -> bool:
+def concerns_gateway(body: bytes, limits: ParseLimits | None = None) -> bool:
     """Return True if a registration has a `model` or an `mcp` block. The cluster refuses a body that is not JSON.
 
     Raises:
-        InvalidInput, BodyTooLarge: it may have one, but reading it costs more than the budget allows.
+        InvalidInput, BodyTooLarge: it may have one, but reading it costs more than the limits allow.
     """
-    document = _parse(body, budget) if _may_concern(body) else None
+    document = _parse(body, limits) if _may_concern(body) else None
     return document is not None and _has_parts(document)
 
 
-def read_newer(body: bytes, budget: Budget | None = None) -> Registration | None:
+def read_newer(body: bytes, limits: ParseLimits | None = None) -> Registration | None:
     """Read type and memory of a registration without `model` and `mcp` that asks for what older clusters lack.
 
     That is the type `conversational_v2`, or another memory than a `conversation_index`. None for any other body.
 
     Raises:
-        InvalidInput, BodyTooLarge: it may be one, but reading it costs more than the budget allows.
+        InvalidInput, BodyTooLarge: it may be one, but reading it costs more than the limits allow.
     """
-    document = _parse(body, budget) if _may_be_newer(body) else None
+    document = _parse(body, limits) if _may_be_newer(body) else None
     if document is None or _has_parts(document):
         return None
     given, memory = document.get("type"), document.get("memory")
@@ -64,37 +64,39 @@ def read_newer(body: bytes, budget: Budget | None = None) -> Registration | None
     return Registration({"memory": {"type": asked, "memory_container_id": container}}, type=type_.value)
 
 
-def read_registration(body: bytes, budget: Budget | None = None) -> Registration | None:
+def read_registration(body: bytes, limits: ParseLimits | None = None) -> Registration | None:
     """Read the body of `POST /_plugins/_ml/agents/_register`; None if it has neither `model` nor `mcp`.
 
-    budget: the default one if it is None.
+    limits: the default ones if it is None.
 
     Raises:
-        BodyTooLarge: it has more text than the budget allows.
+        BodyTooLarge: it has more text than the limits allow.
         InvalidInput: the body is not strict JSON, or invalid. Every problem has its place, and none shows a credential.
     """
-    return _read(body, budget, _has_parts) if _may_concern(body) else None
+    return _read(body, limits, _has_parts) if _may_concern(body) else None
 
 
-def read_without_parts(body: bytes, budget: Budget | None = None) -> Registration | None:
+def read_without_parts(body: bytes, limits: ParseLimits | None = None) -> Registration | None:
     """Read a registration without `model` and `mcp`; None if it has one of them.
 
     Raises:
         BodyTooLarge, InvalidInput: as `read_registration`.
     """
-    return _read(body, budget, lambda document: not _has_parts(document))
+    return _read(body, limits, lambda document: not _has_parts(document))
 
 
-def _read(body: bytes, budget: Budget | None, concerns: Callable[[Mapping[str, Any]], bool]) -> Registration | None:
+def _read(
+    body: bytes, limits: ParseLimits | None, concerns: Callable[[Mapping[str, Any]], bool]
+) -> Registration | None:
     """Read a registration strictly; None if its document, as it was parsed, does not concern the caller."""
-    budget = budget or Budget()
-    extracted = extract(body, budget=budget)
-    problems = Problems(budget.problems)
+    limits = limits or ParseLimits()
+    extracted = extract(body, limits=limits)
+    problems = Problems(limits.problems)
     try:
         document = parse(extracted)
         if not concerns(document):
             return None
-        check(document, problems, budget.depth)
+        check(document, problems, limits.depth)
         problems.check()
     except InvalidInput as error:
         raise InvalidInput.of([replace(problem, received="") for problem in error.problems]) from None
@@ -105,14 +107,14 @@ def _read(body: bytes, budget: Budget | None, concerns: Callable[[Mapping[str, A
     return registration
 
 
-def _parse(body: bytes, budget: Budget | None) -> dict[str, Any] | None:
+def _parse(body: bytes, limits: ParseLimits | None) -> dict[str, Any] | None:
     """Return the document; None if it is not JSON.
 
     Raises:
-        InvalidInput, BodyTooLarge: reading it costs more than the budget allows.
+        InvalidInput, BodyTooLarge: reading it costs more than the limits allow.
     """
     try:
-        return parse(extract(body, budget=budget))
+        return parse(extract(body, limits=limits))
     except InvalidInput as error:
         if any(problem.code for problem in error.problems):
             raise

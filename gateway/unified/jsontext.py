@@ -4,8 +4,8 @@ Parsers disagree or clusters fail on the following, so it is refused (docs/inter
 in detail"): invalid UTF-8, duplicate keys, NaN and Infinity, numbers beyond 64 bits or a double, lone surrogates,
 U+0000, deep nesting. The parser marks each of them in the result, and one walk over the result finds the places.
 
-A `Budget` limits the work: the length of the text and the number of its values are checked before parsing. The parser
-is C code and blocks other threads for at most about 3 ms a megabyte.
+`ParseLimits` bounds the work: the length of the text and the number of its values are checked before parsing. The
+parser is C code and blocks other threads for at most about 3 ms a megabyte.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from functools import partial, reduce
 from typing import Any
 
 from gateway.errors import InvalidInput, Problem
-from gateway.unified.budget import Budget, count_separators, too_many_values
 from gateway.unified.jsonstrings import WINDOW, Unreadable, end_of_escaped
+from gateway.unified.limits import ParseLimits, count_separators, too_many_values
 from gateway.unified.payloads import ExtractedBody, extract
 from gateway.unified.validate import Problems, Reading, child, json_type, shorten
 
@@ -48,22 +48,22 @@ class _Repeated(dict[str, Any]):
     keys_repeated: tuple[str, ...] = ()
 
 
-def decode_object(body: bytes | ExtractedBody, budget: Budget | None = None) -> dict[str, Any]:
+def decode_object(body: bytes | ExtractedBody, limits: ParseLimits | None = None) -> dict[str, Any]:
     """Decode the JSON object in `body`. Strings that were extracted are still tokens.
 
     Args:
         body: the request body, extracted or not; a body that is not is extracted here.
-        budget: the default one if it is None.
+        limits: the default ones if it is None.
 
     Raises:
         InvalidInput: it is not JSON, not an object, or breaks a rule of strict JSON; all problems are listed.
-        BodyTooLarge: it has more text than the budget allows.
+        BodyTooLarge: it has more text than the limits allow.
     """
-    budget = budget or Budget()
-    extracted = body if isinstance(body, ExtractedBody) else extract(body, budget=budget)
+    limits = limits or ParseLimits()
+    extracted = body if isinstance(body, ExtractedBody) else extract(body, limits=limits)
     value = parse(extracted)
-    problems = Problems(budget.problems)
-    check(value, problems, budget.depth)
+    problems = Problems(limits.problems)
+    check(value, problems, limits.depth)
     problems.check()
     return value
 
@@ -72,14 +72,14 @@ def decode_text(text: str, place: str, reading: Reading) -> Any:
     """Decode JSON in a string, such as a tool call's arguments; None and problems at `place` if it is wrong.
 
     Raises:
-        InvalidInput: together with what was read before, it has more values than the budget allows.
+        InvalidInput: together with what was read before, it has more values than the limits allow.
     """
     problems = reading.problems
     before = len(problems)
     try:
         reading.add_values(count_values(text.encode(), reading.values_left), place)
         value = _loads(text, ExtractedBody(b"", {}))
-        check(value, problems, reading.budget.depth, place)
+        check(value, problems, reading.limits.depth, place)
     except (ValueError, RecursionError) as error:
         problems.add(place, f"Not valid JSON: {_describe(error)}", "JSON text", shorten(text))
     return None if len(problems) > before else value
@@ -92,7 +92,7 @@ def parse(extracted: ExtractedBody) -> dict[str, Any]:
         InvalidInput: the text has too many values, can't be parsed at all, or is not an object.
         BodyTooLarge: its keys are too long.
     """
-    most = extracted.budget.values
+    most = extracted.limits.values
     if len(extracted.text) > most and count_values(extracted.text, most) > most:
         raise too_many_values(most)
     try:

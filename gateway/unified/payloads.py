@@ -19,8 +19,8 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gateway.unified.budget import SMALL_TEXT, Budget, is_small, too_much_text
 from gateway.unified.jsonstrings import WINDOW, decode_pieces, end_of_escaped, find, unescape
+from gateway.unified.limits import SMALL_TEXT, ParseLimits, is_small, too_much_text
 
 Payload = bytes | memoryview
 
@@ -33,7 +33,7 @@ class ExtractedBody:
     """A body without its long strings.
 
     text: the remaining text, which is JSON if the body is. blobs: token → the string's bytes in the body (a view), in
-    the order of the body. escaped: the tokens of strings with backslashes. budget: limits the bytes that `restore`
+    the order of the body. escaped: the tokens of strings with backslashes. limits: of the bytes that `restore`
     decodes.
     """
 
@@ -41,7 +41,7 @@ class ExtractedBody:
     blobs: dict[str, memoryview]
     _prefix: str = field(default="", compare=False)
     escaped: frozenset[str] = frozenset()
-    budget: Budget = field(default=Budget(), compare=False)
+    limits: ParseLimits = field(default=ParseLimits(), compare=False)
     _new_tokens: int = field(default=0)
     _restored: set[str] = field(default_factory=set, compare=False)
     _restored_bytes: int = field(default=0, compare=False)
@@ -64,7 +64,7 @@ class ExtractedBody:
 
         Raises:
             Unreadable: the extracted string is not valid JSON text.
-            BodyTooLarge: there is more text than the budget allows.
+            BodyTooLarge: there is more text than the limits allow.
         """
         blob = self.blobs.get(text)
         if blob is None:
@@ -72,13 +72,13 @@ class ExtractedBody:
         if text not in self._restored:
             self._restored.add(text)
             self._restored_bytes += len(blob)
-        if len(self.text) + self._restored_bytes > self.budget.text:
-            raise too_much_text(self.budget.text)
+        if len(self.text) + self._restored_bytes > self.limits.text:
+            raise too_much_text(self.limits.text)
         return "".join(decode_pieces(self.data(text), text not in self.escaped))
 
     @property
     def is_small(self) -> bool:
-        """True if the text read so far, without payloads, is small (see `budget.is_small`)."""
+        """True if the text read so far, without payloads, is small (see `limits.is_small`)."""
         return self._restored_bytes + len(self.text) <= SMALL_TEXT and is_small(self.text)
 
     def data(self, token: str) -> Payload:
@@ -100,21 +100,21 @@ class ExtractedBody:
         return position + sum(len(self.blobs[token]) - len(token) for token in tokens if token in self.blobs)
 
 
-def extract(body: bytes | bytearray, threshold: int = THRESHOLD, budget: Budget | None = None) -> ExtractedBody:
+def extract(body: bytes | bytearray, threshold: int = THRESHOLD, limits: ParseLimits | None = None) -> ExtractedBody:
     """Replace the long strings of `body` by tokens. A body that is not JSON is returned as it is.
 
     Args:
         body: the request body; a bytearray must not change while the result is used.
         threshold: the shortest string that is extracted, in bytes without the quotes; at least 1.
-        budget: the default one if it is None.
+        limits: the default ones if it is None.
 
     Raises:
-        BodyTooLarge: more text remains than the budget allows.
+        BodyTooLarge: more text remains than the limits allow.
     """
-    budget = budget or Budget()
-    spans = list(_long_strings(body, threshold, budget.text)) if len(body) > min(threshold, budget.text) else []
+    limits = limits or ParseLimits()
+    spans = list(_long_strings(body, threshold, limits.text)) if len(body) > min(threshold, limits.text) else []
     if not spans:
-        return ExtractedBody(bytes(body), {}, budget=budget)
+        return ExtractedBody(bytes(body), {}, limits=limits)
     remaining = _remaining(body, spans)
     prefix = _new_prefix()
     view = memoryview(body)
@@ -123,7 +123,7 @@ def extract(body: bytes | bytearray, threshold: int = THRESHOLD, budget: Budget 
     pieces = [remaining[0]]
     for token, piece in zip(blobs, remaining[1:], strict=True):
         pieces += (token.encode(), piece)
-    return ExtractedBody(b"".join(pieces), blobs, prefix, escaped, budget)
+    return ExtractedBody(b"".join(pieces), blobs, prefix, escaped, limits)
 
 
 def insert(text: bytes, payloads: Mapping[str, Payload]) -> list[Payload]:

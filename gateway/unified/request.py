@@ -9,11 +9,11 @@ from enum import Enum
 from typing import Any
 
 from gateway.errors import BodyTooLarge, InvalidInput
-from gateway.unified.budget import Budget
 from gateway.unified.decode import read_input
 from gateway.unified.formats import check_formats, is_text
 from gateway.unified.jsonstrings import find
 from gateway.unified.jsontext import check, parse
+from gateway.unified.limits import ParseLimits
 from gateway.unified.model import AgentInput
 from gateway.unified.payloads import ExtractedBody, extract
 from gateway.unified.roles import NO_ROLES
@@ -36,7 +36,7 @@ class ExecuteRequest:
 
     input: None when legacy. parameters, other: the client's `parameters`, and its top-level members other than
     `input` and `parameters`, as the JSON values they were; both {} for a legacy body that breaks a rule of strict
-    JSON or the budget. extracted: the body without its long strings.
+    JSON or the limits. extracted: the body without its long strings.
     """
 
     kind: RequestKind
@@ -63,9 +63,9 @@ class ExecuteRequest:
 
 
 def read_execute(
-    body: bytes, budget: Budget | None = None, roles: Mapping[str, str] = NO_ROLES, is_stored: bool = False
+    body: bytes, limits: ParseLimits | None = None, roles: Mapping[str, str] = NO_ROLES, is_stored: bool = False
 ) -> ExecuteRequest:
-    """Read the request in `body`. budget: the default one if it is None. roles: the operator's table (`agents.roles`).
+    """Read the request in `body`. limits: the default ones if it is None. roles: the operator's table (`agents.roles`).
 
     is_stored: the body holds messages of a session, whose media are as they were accepted: bytes of another format than
     the one named are no problem then.
@@ -76,20 +76,20 @@ def read_execute(
     Raises:
         InvalidInput: `body` is not a JSON object; or it has an `input`, and that, the `parameters` or the JSON
             breaks a rule. The problems are listed.
-        BodyTooLarge: it has more text than the budget allows.
+        BodyTooLarge: it has more text than the limits allow.
     """
-    budget = budget or Budget()
+    limits = limits or ParseLimits()
     try:
-        extracted = extract(body, budget=budget)
+        extracted = extract(body, limits=limits)
         members = parse(extracted)
     except (InvalidInput, BodyTooLarge):
         if _may_name_input(body):
             raise
-        return ExecuteRequest(RequestKind.LEGACY, None, ExtractedBody(b"", {}, budget=budget))
+        return ExecuteRequest(RequestKind.LEGACY, None, ExtractedBody(b"", {}, limits=limits))
     if "input" not in members:
         return _legacy(members, extracted)
-    problems = Problems(budget.problems)
-    check(members, problems, budget.depth)
+    problems = Problems(limits.problems)
+    check(members, problems, limits.depth)
     problems.check()
     return _unified(members, extracted, roles, is_stored)
 
@@ -119,7 +119,7 @@ def _unified(
 def _legacy(members: dict[str, Any], extracted: ExtractedBody) -> ExecuteRequest:
     reading = Reading(extracted)
     try:
-        check(members, reading.problems, extracted.budget.depth)
+        check(members, reading.problems, extracted.limits.depth)
         reading.problems.check()
         parameters, other = _parameters(reading, members), _other(reading, members)
         reading.problems.check()

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.errors import InvalidInput, Problem
-from gateway.unified.budget import PLACEHOLDER, Budget, too_many_items, too_many_values
 from gateway.unified.jsonstrings import Unreadable
+from gateway.unified.limits import PLACEHOLDER, ParseLimits, too_many_items, too_many_values
 from gateway.unified.payloads import ExtractedBody
 from gateway.unified.roles import NO_ROLES
 
@@ -23,7 +23,7 @@ class Problems:
     This limits the work for a body full of mistakes, and the size of the response.
     """
 
-    def __init__(self, limit: int = Budget().problems) -> None:
+    def __init__(self, limit: int = ParseLimits().problems) -> None:
         self._found: list[Problem] = []
         self._limit = limit
 
@@ -91,7 +91,7 @@ def shorten(text: str) -> str:
 
 
 class Reading:
-    """One pass over a decoded body: its problems, its extracted strings, and how much of the budget is used.
+    """One pass over a decoded body: its problems, its extracted strings, and how much of the limits is used up.
 
     roles: client role → standard role, as the operator mapped them (`gateway.unified.roles`).
     """
@@ -99,32 +99,32 @@ class Reading:
     def __init__(self, extracted: ExtractedBody, roles: Mapping[str, str] = NO_ROLES) -> None:
         self.extracted = extracted
         self.roles = roles
-        self.budget = extracted.budget
-        self.problems = Problems(self.budget.problems)
+        self.limits = extracted.limits
+        self.problems = Problems(self.limits.problems)
         self.placeholders = 0
         self._values = 0
         self._items = 0
 
     @property
     def values_left(self) -> int:
-        """Number of values that strings with JSON may still have, within the budget of the body."""
-        return self.budget.values - self._values
+        """Number of values that strings with JSON may still have, within the limits of the body."""
+        return self.limits.values - self._values
 
     def add_values(self, count: int, place: str) -> None:
         """Count `count` values that are about to be read from a string at `place`.
 
         Raises:
-            InvalidInput: the budget is exceeded.
+            InvalidInput: the limits are exceeded.
         """
         self._values += count
-        if self._values > self.budget.values:
-            raise too_many_values(self.budget.values, place)
+        if self._values > self.limits.values:
+            raise too_many_values(self.limits.values, place)
 
     def add_placeholders(self, text: str, place: str) -> None:
         """Count the placeholders in `text`, each as a value.
 
         Raises:
-            InvalidInput: the budget is exceeded.
+            InvalidInput: the limits are exceeded.
         """
         if PLACEHOLDER in text:
             count = text.count(PLACEHOLDER)
@@ -135,17 +135,17 @@ class Reading:
         """Count `count` messages, content blocks or tool calls that are about to be read at `place`.
 
         Raises:
-            InvalidInput: the budget is exceeded.
+            InvalidInput: the limits are exceeded.
         """
         self._items += count
-        if self._items > self.budget.items:
-            raise too_many_items(self.budget.items, self._items, place)
+        if self._items > self.limits.items:
+            raise too_many_items(self.limits.items, self._items, place)
 
     def text(self, value: str, place: str) -> str:
         """Return `value`, or the extracted string it replaces; "" and a problem if that is not text.
 
         Raises:
-            InvalidInput: it has more placeholders than the budget allows.
+            InvalidInput: it has more placeholders than the limits allow.
         """
         try:
             text = self.extracted.restore(value)

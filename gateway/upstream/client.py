@@ -28,8 +28,8 @@ from gateway.observe.logs import Logger
 from gateway.observe.metrics import NodeState
 from gateway.offload import run_here_if
 from gateway.ports import HeaderPairs, UpstreamResponse
-from gateway.unified.budget import SMALL_TEXT
 from gateway.unified.jsontext import count_values
+from gateway.unified.limits import SMALL_TEXT
 from gateway.upstream.auth.authenticator import Authenticator, authenticator
 from gateway.upstream.connection import Connection
 from gateway.upstream.deadlines import DeadlineTimer

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bench.attacks.documents import MAKERS, Document, Documents, chat, connector, flow, mutated, tool
 from gateway.agents.documents import read_profile
 from gateway.agents.resolver import Resolver
 from gateway.agents.size import MOST_WEIGHT, is_small, weigh
@@ -23,7 +24,6 @@ from gateway.mlcommons.expansion import MOST_WORK, Work
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, InputType, Message, Text
-from tests.attacks.documents import MAKERS, Document, Documents, chat, connector, flow, mutated, tool
 from tests.conftest import mostly_slow, share
 
 from .conftest import ML, Clock

@@ -9,7 +9,7 @@ import pytest
 from gateway.cli import serve
 from gateway.config.describe import bare, effective, rows, table, updated
 from gateway.config.load import ConfigError, is_section, load, types_of
-from gateway.config.schema import Rule, Settings
+from gateway.config.schema import AgentRule, Settings
 from gateway.config.source import Source
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
@@ -50,7 +50,7 @@ def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
         "gateway.toml",
     )
     assert load(yaml, {}) == load(toml, {})
-    assert load(yaml, {}).agents.rules == [Rule("a*", "p")]
+    assert load(yaml, {}).agents.rules == [AgentRule("a*", "p")]
 
 
 def test_environment_stands_over_the_file_and_options_over_both(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_environment_stands_over_the_file_and_options_over_both(tmp_path: Path) 
     assert settings.logs.level == "debug"
     assert (settings.listen.data_host, settings.listen.data_port, settings.listen.admin_port) == ("0", 4, 2)
     assert settings.agents.allow_prefill
-    assert settings.agents.rules == [Rule("007", delivery="describe")]
+    assert settings.agents.rules == [AgentRule("007", delivery="describe")]
 
 
 @pytest.mark.parametrize("spelling", ["off", "Off", "OFF", "no", "false", "'off'"])

@@ -13,7 +13,7 @@ from gateway.agents.reader import read_agents, run
 from gateway.agents.rules import Rule
 from gateway.errors import GatewayError
 from gateway.execute import rewrite
-from gateway.execute.rewrite import Policy, Rewrite
+from gateway.execute.rewrite import Rewrite, RewriteOptions
 from gateway.execute.rewriter import new_turn_id
 from gateway.mlcommons.profile import AgentProfile
 from gateway.simulator.core import ClusterCore, Executed
@@ -134,7 +134,7 @@ class SimulatedCluster:
         name: str,
         body: Mapping[str, Any],
         pairs: Pairs = (),
-        policy: Policy | None = None,
+        policy: RewriteOptions | None = None,
         memory_id: str | None = None,
         strict: bool = True,
         streaming: bool = False,
@@ -157,7 +157,7 @@ class SimulatedCluster:
                 profile,
                 request,
                 request.input,
-                policy or Policy(),
+                policy or RewriteOptions(),
                 new_turn_id(),
                 tuple(pairs) if profile.memory_type else (),
                 streaming=streaming,

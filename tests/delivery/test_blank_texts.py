@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.execute.rewrite import Policy, rewrite_input
+from gateway.execute.rewrite import RewriteOptions, rewrite_input
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call
 from gateway.mlcommons.template import RuntimeValues
@@ -41,7 +41,7 @@ def test_a_turn_without_text_gets_a_neutral_one(version: str, name: str, input: 
     profile = with_blank_prompt(version, name)
     request = read_execute(json.dumps({"input": input}).encode())
     assert request.input is not None
-    plan = rewrite_input(profile, request, request.input, Policy(), "t1").plan
+    plan = rewrite_input(profile, request, request.input, RewriteOptions(), "t1").plan
     assert "NEUTRAL_TEXT_ADDED" in {notice.code for notice in plan.notices}
     last = first_call(profile, plan.parameters, RuntimeValues())["messages"][-1]["content"]
     assert [next(iter(part)) for part in last][-1] == "text"

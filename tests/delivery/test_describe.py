@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.execute.rewrite import Policy
+from gateway.execute.rewrite import RewriteOptions
 from tests.delivery.cases import CALL, DOCUMENT, IMAGE, VIDEO, media, text, turn
 from tests.delivery.simulated_cluster import Sent, cluster_of
 from tests.oracle import Oracle, Outcome
@@ -55,7 +55,7 @@ WHERE = {
 
 def send(provider: str, value: Any, describe: bool) -> Sent:
     version, agent = AGENTS[provider]
-    return cluster_of(version).send(agent, {"input": value}, policy=Policy(describe=describe))
+    return cluster_of(version).send(agent, {"input": value}, policy=RewriteOptions(describe=describe))
 
 
 def notes(sent: Sent) -> list[str]:
@@ -105,7 +105,7 @@ def test_the_note_stands_inside_the_tools_result() -> None:
 
 def test_a_tools_result_with_a_note_is_text_where_the_connector_carries_no_results() -> None:
     cluster = cluster_of("2.19.0")
-    sent = cluster.send("flow-d", {"input": in_tool_result(VIDEO)}, policy=Policy(describe=True))
+    sent = cluster.send("flow-d", {"input": in_tool_result(VIDEO)}, policy=RewriteOptions(describe=True))
     verdict = Oracle(cluster).judge("flow-d", {}, (), sent)
     assert verdict.outcome is Outcome.ARRIVED, verdict
     assert {"MEDIA_DESCRIBED", "TOOLS_AS_TEXT"} <= {*verdict.notices}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.delivery import search
-from gateway.execute.rewrite import Policy
+from gateway.execute.rewrite import RewriteOptions
 from gateway.notices import Notice
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, Text
@@ -161,7 +161,7 @@ def test_described_media_and_the_operators_roles_are_judged() -> None:
         turn("bot", "x"),
         turn("user", text("Look:"), VIDEO, IMAGE),
     ]
-    policy = Policy(MappingOptions(roles=roles), describe=True)
+    policy = RewriteOptions(MappingOptions(roles=roles), describe=True)
     sent = cluster.send("flow-b", {"input": turns}, policy=policy)
     verdict = Oracle(cluster, roles).judge("flow-b", {}, (), sent)
     assert (verdict.outcome, verdict.notices) == (Outcome.ARRIVED, ("ROLE_MAPPED", "ROLE_MAPPED", "MEDIA_DESCRIBED"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.execute.rewrite import Policy
+from gateway.execute.rewrite import RewriteOptions
 from gateway.providers.base import MappingOptions
 from tests.delivery.cases import CASES, turn
 from tests.delivery.simulated_cluster import Sent
@@ -71,7 +71,9 @@ def test_a_nova_model_continues_the_turn() -> None:
 
 def test_the_operator_may_allow_it_for_all_models() -> None:
     body = {**PREFILL.body, "parameters": {"model": "another-model"}}
-    sent = cluster().send("flow-converse_agent", body, policy=Policy(MappingOptions(allow_prefill=True)), strict=False)
+    sent = cluster().send(
+        "flow-converse_agent", body, policy=RewriteOptions(MappingOptions(allow_prefill=True)), strict=False
+    )
     assert sent.error is None
 
 

@@ -14,7 +14,7 @@ from gateway.delivery.refusal import Upgrade
 from gateway.delivery.search import Search
 from gateway.delivery.template_change import command, with_upgrades
 from gateway.errors import Problem, UndeliverableContent
-from gateway.execute.rewrite import Policy, rewrite_input
+from gateway.execute.rewrite import RewriteOptions, rewrite_input
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.request import read_execute
@@ -127,7 +127,7 @@ def test_a_rule_is_advised_where_a_provider_would_help() -> None:
     profile, request = cluster.profile("flow-d"), read_execute(json.dumps({"input": [text("a"), IMAGE]}).encode())
     assert request.input is not None
     with pytest.raises(UndeliverableContent) as raised:
-        rewrite_input(replace(profile, provider=""), request, request.input, Policy(), "t1")
+        rewrite_input(replace(profile, provider=""), request, request.input, RewriteOptions(), "t1")
     (problem,) = raised.value.problems
     assert problem.help == f"{RULE}, if its LLM takes the format of one, or send text only"
 
@@ -236,7 +236,7 @@ def test_an_agent_that_can_not_be_called_is_reported_before_any_other_problem(se
     request = read_execute(json.dumps({"input": sent}).encode())
     assert request.input is not None
     with pytest.raises(UndeliverableContent) as raised:
-        rewrite_input(profile, request, request.input, Policy(), "t1")
+        rewrite_input(profile, request, request.input, RewriteOptions(), "t1")
     assert [(problem.place, problem.code, problem.reason) for problem in raised.value.problems] == [
         ("input", "AGENT_NOT_CALLABLE", not_callable())
     ]
@@ -276,8 +276,8 @@ def test_the_command_in_the_advice_does_what_it_says() -> None:
     assert request.input is not None
     provider = registry.provider(profile.provider)
     with pytest.raises(UndeliverableContent):
-        rewrite_input(profile, request, request.input, Policy(), "t1")
-    plan = rewrite_input(with_upgrades(profile, provider), request, request.input, Policy(), "t1").plan
+        rewrite_input(profile, request, request.input, RewriteOptions(), "t1")
+    plan = rewrite_input(with_upgrades(profile, provider), request, request.input, RewriteOptions(), "t1").plan
     assert IMAGE["source"]["data"] not in plan.parameters["question"]
     assert "messages" in plan.parameters
 
@@ -350,7 +350,7 @@ def test_neither_system_text_nor_blank_text_is_a_question(input: list[Any], plac
 
 def test_an_operator_may_have_media_described() -> None:
     cluster = cluster_of(OLD)
-    sent = cluster.send("flow-d", {"input": [text("What is this?"), IMAGE]}, policy=Policy(describe=True))
+    sent = cluster.send("flow-d", {"input": [text("What is this?"), IMAGE]}, policy=RewriteOptions(describe=True))
     assert sent.rewritten is not None
     assert sent.executed is not None
     plan = sent.rewritten.plan

@@ -10,7 +10,7 @@ import pytest
 from gateway.delivery import call_model, proof
 from gateway.delivery.plan_cache import PlanCache
 from gateway.errors import UndeliverableContent
-from gateway.execute.rewrite import Policy, rewrite_input
+from gateway.execute.rewrite import RewriteOptions, rewrite_input
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call
 from gateway.unified.request import read_execute
@@ -45,7 +45,7 @@ def is_refused(case: Case, plans: PlanCache) -> bool:
     assert request.input is not None
     remembered = tuple(case.pairs) if plans.profile.memory_type else ()
     try:
-        rewrite_input(plans.profile, request, request.input, Policy(), "t1", remembered, plans)
+        rewrite_input(plans.profile, request, request.input, RewriteOptions(), "t1", remembered, plans)
     except UndeliverableContent:
         return True
     return False

@@ -14,7 +14,7 @@ from gateway.delivery.escaping import is_inert
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.template_change import with_upgrades
 from gateway.errors import UndeliverableContent
-from gateway.execute.rewrite import Policy, is_native, rewrite_input
+from gateway.execute.rewrite import RewriteOptions, is_native, rewrite_input
 from gateway.migrate.proof import agent_proof
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile, Tool
@@ -63,7 +63,7 @@ def test_a_query_planning_tool_that_chooses_a_template_is_not_read() -> None:
 def plan_codes(profile: AgentProfile, words: str) -> tuple[list[str], bool]:
     request = read_execute(json.dumps({"input": words}).encode())
     assert request.input is not None
-    plan = rewrite_input(profile, request, request.input, Policy(), "t1", plans=PlanCache(profile)).plan
+    plan = rewrite_input(profile, request, request.input, RewriteOptions(), "t1", plans=PlanCache(profile)).plan
     return [notice.code for notice in plan.notices], plan.proved
 
 
@@ -179,7 +179,7 @@ def test_a_request_may_name_no_other_connector() -> None:
     request = read_execute(json.dumps({"input": "q", "parameters": {"connector_id": "d"}}).encode())
     assert request.input is not None
     with pytest.raises(UndeliverableContent) as found:
-        rewrite_input(profile, request, request.input, Policy(), "t1")
+        rewrite_input(profile, request, request.input, RewriteOptions(), "t1")
     assert [(p.place, p.code) for p in found.value.problems] == [("parameters.connector_id", "MODEL_OVERRIDDEN")]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.execute.rewrite import Policy
+from gateway.execute.rewrite import RewriteOptions
 from tests.delivery.cases import CALL, CASES, IMAGE, RESULT, text, turn
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.oracle import Oracle, Outcome
@@ -84,7 +84,7 @@ def test_a_result_with_media_is_refused_and_each_remedy_helps() -> None:
     for remedy in ("leave the media out of the tools' results", "`agents.rules[].delivery: describe`"):
         assert all(remedy in problem.help for problem in error.problems)
     assert notices(cluster, "flow-a", asked_after(text("seen:"))) == [("TOOLS_AS_TEXT", "input[1].content[0]")]
-    described = cluster.send("flow-a", {"input": value}, policy=Policy(describe=True))
+    described = cluster.send("flow-a", {"input": value}, policy=RewriteOptions(describe=True))
     assert Oracle(cluster).judge("flow-a", {}, (), described).outcome is Outcome.ARRIVED
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.delivery.trees import replace_texts
 from gateway.errors import UndeliverableContent
-from gateway.execute.rewrite import Policy, Rewrite, rewrite_input, rewrite_native
+from gateway.execute.rewrite import Rewrite, RewriteOptions, rewrite_input, rewrite_native
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile, Connector, Model, Tool
 from gateway.mlcommons.rendering import first_call
@@ -61,8 +61,8 @@ def rewritten(profile: AgentProfile, input: Any, **parameters: Any) -> Rewrite:
     request = read_execute(json.dumps({"input": input, "parameters": parameters}).encode())
     assert request.input is not None
     if profile.generation is Generation.UNIFIED_V2:
-        return rewrite_native(profile, request, request.input, False, TURN, Policy())
-    return rewrite_input(profile, request, request.input, Policy(), TURN)
+        return rewrite_native(profile, request, request.input, False, TURN, RewriteOptions())
+    return rewrite_input(profile, request, request.input, RewriteOptions(), TURN)
 
 
 def rendered(provider: str, input: Any) -> Any:

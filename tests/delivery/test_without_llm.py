@@ -11,7 +11,7 @@ import pytest
 
 from gateway.delivery.plan import Plan
 from gateway.errors import UndeliverableContent
-from gateway.execute.rewrite import Policy, rewrite_input
+from gateway.execute.rewrite import RewriteOptions, rewrite_input
 from gateway.mlcommons.agents.flow import unread_llm
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile, Tool
@@ -27,7 +27,7 @@ SEARCH = AgentProfile("a", "a", "flow", (3, 4, 0), Generation.FUNCTION_CALLING, 
 def planned(value: Any) -> Plan:
     request = read_execute(json.dumps({"input": value}).encode())
     assert request.input is not None
-    return rewrite_input(SEARCH, request, request.input, Policy(), "t1").plan
+    return rewrite_input(SEARCH, request, request.input, RewriteOptions(), "t1").plan
 
 
 @pytest.mark.parametrize(
@@ -153,6 +153,6 @@ def test_a_rag_tool_calls_an_llm_that_is_not_read() -> None:
     request = read_execute(json.dumps({"input": [text("What?"), IMAGE]}).encode())
     assert request.input is not None
     with pytest.raises(UndeliverableContent) as refused:
-        rewrite_input(profile, request, request.input, Policy(), "t1")
+        rewrite_input(profile, request, request.input, RewriteOptions(), "t1")
     (problem,) = refused.value.problems
     assert problem.help == "use an agent without the tool rag, whose LLM the gateway does not read"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gateway.execute.rewrite import Policy, Rewrite, rewrite_input
+from gateway.execute.rewrite import Rewrite, RewriteOptions, rewrite_input
 from gateway.execute.rewriter import new_turn_id
 from gateway.simulator.core import Executed
 from gateway.simulator.llm import answer_any, openai
@@ -109,7 +109,7 @@ class ToolCluster(SimulatedCluster):
         """
         request = read_execute(json.dumps({"input": value, "parameters": {"index_name": "books"}}).encode())
         assert request.input is not None
-        made = rewrite_input(self.profile(name), request, request.input, Policy(), new_turn_id())
+        made = rewrite_input(self.profile(name), request, request.input, RewriteOptions(), new_turn_id())
         assert made.body is not None
         self.core.llm = _calls_the_tool
         return made, self.core.execute(self.agents[name], b"".join(made.body))

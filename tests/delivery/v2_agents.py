@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from gateway.errors import GatewayError
-from gateway.execute.rewrite import Policy, rewrite_native
+from gateway.execute.rewrite import RewriteOptions, rewrite_native
 from gateway.execute.rewriter import new_turn_id
 from gateway.mlcommons.profile import AgentProfile
 from gateway.simulator.core import ClusterCore
@@ -63,7 +63,7 @@ class V2Cluster(SimulatedCluster):
         name: str,
         body: Mapping[str, Any],
         pairs: Pairs = (),
-        policy: Policy | None = None,
+        policy: RewriteOptions | None = None,
         memory_id: str | None = None,
         strict: bool = True,
         streaming: bool = False,
@@ -78,7 +78,9 @@ class V2Cluster(SimulatedCluster):
         request = read_execute(data)
         assert request.input is not None
         try:
-            made = rewrite_native(self.profile(name), request, request.input, False, new_turn_id(), policy or Policy())
+            made = rewrite_native(
+                self.profile(name), request, request.input, False, new_turn_id(), policy or RewriteOptions()
+            )
         except GatewayError as error:
             return Sent(request.input, None, error, None)
         self.core.llm = LlmEndpoints() if strict else answer_any

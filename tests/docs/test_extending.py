@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -16,12 +17,15 @@ from aiohttp.test_utils import TestServer
 
 from gateway.delivery import search
 from gateway.execute.deliveries import DELIVERY, NOTICE
+from gateway.ports import Answer, Forward
 from gateway.providers import registry
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.server import Simulator
+from tests.agents.recorded import profile_of
 from tests.conftest import StartGateway
 from tests.delivery.cases import IMAGE, PNG
 from tests.docs.pages import files_of
+from tests.policy.conftest import v2_answer
 
 FILES = files_of("internals/extending.md")
 
@@ -74,6 +78,22 @@ def _agent(core: ClusterCore, url: str, body: str, parameters: dict[str, str]) -
     asked = {"model_id": model["model_id"], "prompt": "Asked: ${parameters.question}", "response_filter": "$.text"}
     tools = [{"type": "MLModelTool", "name": "llm", "parameters": asked}]
     return str(core.resources.register_agent({"name": "a", "type": "flow", "tools": tools})["agent_id"])
+
+
+async def test_the_answer_stage(tmp_path: Path) -> None:
+    (tmp_path / "length.py").write_text(FILES["length.py"])
+    spec = importlib.util.spec_from_file_location("length", tmp_path / "length.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    forward = Forward().through(module.Length(profile_of("3.6.0", "v2_bedrock")))
+    body = json.dumps(v2_answer("three")[1]).encode()
+    assert forward.holds
+    assert await forward.finish(Answer(200, {"X-A": "b"}, body)) == Answer(
+        200, {"X-A": "b", "X-Answer-Length": "5"}, body
+    )
+    assert await forward.finish(Answer(200, {}, b""), streamed=True) == Answer(200, {}, b"")
 
 
 async def _execute(start_gateway: StartGateway, simulator: Simulator, agent: str, value: Any) -> tuple[int, Any, Any]:
@@ -143,4 +163,4 @@ async def test_a_strategy_delivers_once_its_row_is_there(
 
 
 def test_every_file_of_the_page_is_used() -> None:
-    assert sorted(FILES) == ["acme.py", "entry_points.txt", "transcript.py"]
+    assert sorted(FILES) == ["acme.py", "entry_points.txt", "length.py", "transcript.py"]

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 import pytest
 
 import gateway
+from gateway.codes import CODES
 from gateway.errors import GatewayError
 from gateway.observe.metrics import Metrics, Nodes, Sizes
 from tests.docs.cli_page import render
+from tests.docs.codes_table import with_table
 from tests.docs.pages import GATEWAY, ROOT, page
 
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
@@ -33,7 +35,7 @@ def codes_in_use() -> set[str]:
     found = {
         node.value
         for file in GATEWAY.rglob("*.py")
-        if file.relative_to(GATEWAY).parts[0] not in _OTHERS
+        if file.relative_to(GATEWAY).parts[0] not in (*_OTHERS, "codes.py")
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CODE.fullmatch(node.value)
     }
@@ -48,7 +50,12 @@ def documented() -> dict[str, str]:
 def test_every_code_is_explained_and_every_explained_code_exists() -> None:
     used = codes_in_use()
     assert "MEDIA_NEEDS_UPGRADE" in used
-    assert sorted(documented()) == sorted(used)
+    assert sorted(documented()) == sorted(used) == sorted(CODES)
+
+
+def test_the_list_of_codes_is_that_of_the_code() -> None:
+    text = page("reference/limitations.md")
+    assert text == with_table(text), "python -m tests.docs.codes_table"
 
 
 @pytest.mark.parametrize("code", sorted(documented()))

@@ -16,10 +16,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from bench.attacks.documents import MAKERS, Documents, chat, flow, tool
 from gateway.execute import handler as execute_handler
 from gateway.offload import READING, Worker
 from gateway.unified.model import AgentInput
-from tests.attacks.documents import MAKERS, Documents, chat, flow, tool
 from tests.conftest import StartGateway
 from tests.execute.stub_cluster import FLOW, Client, Cluster, server_of
 

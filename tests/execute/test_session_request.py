@@ -12,7 +12,7 @@ from gateway.execute.session_request import Earlier, SessionRequest, compose
 from gateway.memory.model import Message, Metadata, StoredMessage
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
-from gateway.unified.budget import Budget
+from gateway.unified.limits import ParseLimits
 from gateway.unified.request import read_execute
 from tests.memory.conversations import assistant, image, text, tool_result, tool_use, user
 
@@ -30,8 +30,8 @@ def earlier(*messages: Message, system: str = "") -> Earlier:
 ONE = earlier(user("See:", image(), metadata=SENT), assistant("A dot."))
 
 
-def composed(body: Any, before: Earlier = ONE, profile: AgentProfile = PROFILE, **budget: Any) -> SessionRequest:
-    request = read_execute(json.dumps(body).encode(), Budget(**budget))
+def composed(body: Any, before: Earlier = ONE, profile: AgentProfile = PROFILE, **limits: Any) -> SessionRequest:
+    request = read_execute(json.dumps(body).encode(), ParseLimits(**limits))
     return compose(profile, request, before, Metadata(), {}, "turn")
 
 

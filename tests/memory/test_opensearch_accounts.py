@@ -22,7 +22,8 @@ from gateway.memory.store import (
     StoreUnavailable,
 )
 from gateway.memory.stores.opensearch.cluster import HeldCredentials
-from gateway.memory.stores.opensearch.store import OpenSearchStore, build
+from gateway.memory.stores.opensearch.store import OpenSearchStore
+from gateway.memory.stores.registry import build_store
 from tests.memory.conversations import key, turn
 from tests.memory.opensearch_server import OpenSearchServer
 from tests.memory.test_opensearch import store_on
@@ -36,7 +37,7 @@ async def server() -> AsyncIterator[OpenSearchServer]:
 
 async def test_account_of_the_settings_is_used(server: OpenSearchServer) -> None:
     memory = Memory(opensearch=Settings(username="gateway", password=Secret("hunter2")))
-    store = build(memory, server.url)
+    store = build_store(memory, server.url, "opensearch")
     assert isinstance(store, OpenSearchStore)
     await store.append(key(), turn(), 0)
     await store.close()

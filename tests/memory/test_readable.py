@@ -10,7 +10,7 @@ import pytest
 from gateway.memory.conversion import as_input
 from gateway.memory.model import Block
 from gateway.memory.repair import make_readable
-from gateway.unified.budget import Budget
+from gateway.unified.limits import ParseLimits
 from gateway.unified.request import read_execute
 from tests.memory.conversations import assistant, image, text, tool_result, user
 
@@ -25,7 +25,7 @@ def called(arguments: Any) -> Block:
     return {"toolUse": {"toolUseId": "c1", "name": "look_up", "input": arguments}}
 
 
-WIDENED = Budget()._replace(depth=Budget().depth + 4)
+WIDENED = ParseLimits()._replace(depth=ParseLimits().depth + 4)
 """The limits of a request with its session."""
 ASKED = user("Look it up.")
 RESULT = user(tool_result("c1", text("found")))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.execute.rewrite import Policy
+from gateway.execute.rewrite import RewriteOptions
 from gateway.providers.base import MappingOptions
 from tests.delivery.simulated_cluster import Pairs
 
@@ -28,7 +28,7 @@ class Attempt:
     input: Any
     parameters: Mapping[str, Any]
     pairs: Pairs = ()
-    policy: Policy = field(default_factory=Policy)
+    policy: RewriteOptions = field(default_factory=RewriteOptions)
     strict: bool = True
 
     @property
@@ -98,7 +98,7 @@ def notes_for_media(attempt: Attempt) -> Attempt:
 
 
 def allow_prefill(attempt: Attempt) -> Attempt:
-    return replace(attempt, policy=Policy(MappingOptions(allow_prefill=True)), strict=False)
+    return replace(attempt, policy=RewriteOptions(MappingOptions(allow_prefill=True)), strict=False)
 
 
 def new_memory(attempt: Attempt) -> Attempt:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.agents.rules import Rule
-from gateway.execute.rewrite import Policy
+from gateway.execute.rewrite import RewriteOptions
 from gateway.providers.base import MappingOptions
 from gateway.simulator.settings import UNIFIED_API
 from tests.delivery.cases import IMAGE, PNG, VIDEO, media, text, turn
@@ -192,7 +192,7 @@ ROWS = [
 def test_the_advice_makes_the_input_arrive(version: str, row: Row) -> None:
     cluster = cluster_of(version)
     agent = AGENTS[row.provider][version != OLD]
-    policy = Policy(MappingOptions(row.roles))
+    policy = RewriteOptions(MappingOptions(row.roles))
     error = cluster.send(agent, {"input": row.refused}, policy=policy).error
     assert error is not None
     assert row.code in {problem.code for problem in error.problems}

@@ -16,14 +16,13 @@ from gateway.policy.budget_stores.opensearch import OpenSearchBudgetStore
 from gateway.policy.budget_stores.sqlite import FILE, SqliteBudgetStore
 from gateway.policy.budget_stores.store import (
     _CLEAN_AT,
-    STORES,
     Account,
     BudgetStore,
     BudgetStoreError,
     MemoryBudgetStore,
-    build_store,
 )
 from gateway.policy.budgets import Ledger
+from gateway.policy.policies import build_store
 from tests.memory.opensearch_server import OpenSearchServer
 from tests.policy.budget_store_conformance import NEXT, ONE, OTHER, BudgetStoreConformance, Make, T
 
@@ -32,7 +31,7 @@ NOW = Account("c" * 32, T + 3960, T + 4020)
 
 
 class TestEveryStore(BudgetStoreConformance):
-    @pytest.fixture(params=sorted(STORES))
+    @pytest.fixture(params=["memory", "opensearch", "sqlite"])
     async def make(self, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
         async with OpenSearchServer() as server:
             memory = Memory(

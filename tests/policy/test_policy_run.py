@@ -29,7 +29,7 @@ from gateway.policy.hooks import Function, Hook
 from gateway.policy.policies import Policies
 from gateway.policy.usage import Meter, Prices
 from gateway.ports import Answer, ExecuteCall, Forward
-from gateway.unified.budget import Budget
+from gateway.unified.limits import ParseLimits
 from tests.agents.recorded import profile_of
 from tests.execute.stub_cluster import V2
 from tests.policy.conftest import Start, v2_answer
@@ -62,7 +62,7 @@ class Session:
 
 
 class Env:
-    """Policies with one budget, and guardrails whose function is `verdict`."""
+    """Policies with one limits, and guardrails whose function is `verdict`."""
 
     def __init__(self, verdict: Any = None, usage_header: bool = False) -> None:
         self.metrics = Metrics()
@@ -80,7 +80,7 @@ class Env:
         if self.agent_guardrails is not None:
             headers = CIMultiDictProxy(CIMultiDict[str]())
             call = ExecuteCall("a", "POST", "/", headers, b"{}", "id", streaming)
-            guarded = GuardedCall(self.agent_guardrails, call, AGENT, Budget(), {})
+            guarded = GuardedCall(self.agent_guardrails, call, AGENT, ParseLimits(), {})
         return PolicyRun(self.policies, AGENT, charges, streaming, guarded)
 
     @property

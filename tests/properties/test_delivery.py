@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 
-from gateway.execute.rewrite import Policy
+from gateway.execute.rewrite import RewriteOptions
 from gateway.unified.model import AgentInput, InputType, Media, ToolResult
 from tests.conftest import examples
 from tests.delivery.simulated_cluster import cluster_of
@@ -63,7 +63,7 @@ def arrives_or_is_refused(
 ) -> None:
     (version, name), (body, pairs) = agent, request
     place, oracle = cluster_of(version), ORACLES[version]
-    sent = place.send(name, body, pairs, Policy(describe=describe))
+    sent = place.send(name, body, pairs, RewriteOptions(describe=describe))
     verdict = oracle.judge(name, body.get("parameters", {}), pairs, sent)
     if "MEDIA_DESCRIBED" in verdict.notices:
         assert describe
@@ -87,7 +87,7 @@ def arrives_natively_or_is_refused(agent: str, request: tuple[dict[str, Any], An
     body = {**body, "parameters": {**body.get("parameters", {})}}
     body["parameters"].pop("prompt", None)  # which these agents don't have
     cluster = v2_cluster_of(V2_VERSION)
-    sent = cluster.send(agent, body, policy=Policy(describe=describe))
+    sent = cluster.send(agent, body, policy=RewriteOptions(describe=describe))
     verdict = judge_native(cluster, agent, sent, body["parameters"])
     cluster.forget()
     event(f"natively {verdict.outcome.value}")

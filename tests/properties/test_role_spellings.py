@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 
-from gateway.execute.rewrite import Policy
+from gateway.execute.rewrite import RewriteOptions
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, InputType
 from tests.conftest import examples
@@ -56,7 +56,7 @@ def outcome_of(sent: Sent) -> Any:
 @given(st.sampled_from(AGENTS), spellings())
 def test_the_case_of_a_role_changes_nothing(agent: Any, inputs: tuple[Any, Any, dict[str, str]]) -> None:
     (version, name), (lower, other, table) = agent, inputs
-    policy = Policy(MappingOptions(roles=table))
+    policy = RewriteOptions(MappingOptions(roles=table))
     place = cluster_of(version)
     expected = outcome_of(place.send(name, {"input": lower}, policy=policy))
     place.forget()

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.agents.memory import MemoryReader
-from gateway.config.schema import Agents, Rule, Settings
+from gateway.config.schema import AgentRule, Agents, Settings
 from gateway.delivery.plan import Plan
 from gateway.errors import GatewayError
 from gateway.execute.handler import Handler
@@ -72,7 +72,7 @@ class SessionDeployment(Deployment):
         self.restart()
 
     def restart(self) -> None:
-        known = Settings(agents=Agents(rules=[Rule("*", memory="gateway")]))
+        known = Settings(agents=Agents(rules=[AgentRule("*", memory="gateway")]))
         log = configure("error", "json")
         sessions = Sessions(self.store, known.memory, log, BusySessions())
         rewriter = Rewriter(known)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import UndeliverableContent
-from gateway.execute.rewrite import Policy, rewrite_input
+from gateway.execute.rewrite import RewriteOptions, rewrite_input
 from gateway.mlcommons.template import substitute
 from gateway.providers.registry import connectors
 from gateway.register.documents import model_body
@@ -127,7 +127,7 @@ def test_on_3_6_with_the_unified_api_off(name: str) -> None:
         request = read_execute(json.dumps(case.body).encode())
         assert request.input is not None
         try:
-            found[key] = rewrite_input(profile, request, request.input, Policy(), "t1").plan.strategy
+            found[key] = rewrite_input(profile, request, request.input, RewriteOptions(), "t1").plan.strategy
         except UndeliverableContent as refusal:
             found[key] = f"refused: {refusal.problems[0].code}"
     assert found == golden("arrivals.json")["3.6.0"][name]

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 
 from gateway.errors import InvalidInput
-from gateway.unified.budget import Budget
 from gateway.unified.jsontext import decode_object
+from gateway.unified.limits import ParseLimits
 from tests.strategies import json_values
 
 
-def problems_of(body: bytes, budget: Budget | None = None) -> list[dict[str, str]]:
+def problems_of(body: bytes, limits: ParseLimits | None = None) -> list[dict[str, str]]:
     with pytest.raises(InvalidInput) as raised:
-        decode_object(body, budget)
+        decode_object(body, limits)
     return [problem.as_dict() for problem in raised.value.problems]
 
 
@@ -104,7 +104,7 @@ def test_nesting_up_to_the_limit() -> None:
 
 
 def test_separators_in_strings_are_not_values() -> None:
-    few = Budget(values=10)
+    few = ParseLimits(values=10)
     assert decode_object(b'{"a":"' + b"," * 100 + b'"}', few) == {"a": "," * 100}
     with pytest.raises(InvalidInput):
         decode_object(b'{"a":[' + b"1," * 10 + b"1]}", few)

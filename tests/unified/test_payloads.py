@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from gateway.errors import BodyTooLarge, InvalidInput
 from gateway.unified import jsonstrings, payloads
-from gateway.unified.budget import Budget
 from gateway.unified.jsonstrings import Unreadable
 from gateway.unified.jsontext import decode_object
+from gateway.unified.limits import ParseLimits
 from gateway.unified.payloads import TOKEN, extract, insert
 from gateway.unified.validate import Reading
 from tests.strategies import json_values
@@ -208,4 +208,4 @@ def test_the_walk_stops_where_too_much_would_be_left() -> None:
             pytest.fail("the walk went on")
 
     with pytest.raises(BodyTooLarge):
-        extract(Watched(b"1," * 1_000_000 + b'"'), budget=Budget(text=1000))
+        extract(Watched(b"1," * 1_000_000 + b'"'), limits=ParseLimits(text=1000))

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from gateway.errors import InvalidInput
-from gateway.unified.budget import Budget
+from gateway.unified.limits import ParseLimits
 from gateway.unified.model import Base64, Media
 from gateway.unified.request import ExecuteRequest, RequestKind, parameters_as_strings, read_execute
 from tests.conftest import mostly_slow
@@ -77,9 +77,9 @@ def test_no_parameters(body: bytes) -> None:
 
 def test_the_depth_is_the_callers() -> None:
     body = b'{"input":[{"text":"a"}]}'
-    assert isinstance(read_execute(body, Budget(depth=3)), ExecuteRequest)
+    assert isinstance(read_execute(body, ParseLimits(depth=3)), ExecuteRequest)
     with pytest.raises(InvalidInput):
-        read_execute(body, Budget(depth=2))
+        read_execute(body, ParseLimits(depth=2))
 
 
 def test_parameters_become_the_strings_the_cluster_makes() -> None:

@@ -68,9 +68,9 @@ function showLegacy(report) {
 function showRefusals(report) {
   const rows = report.refusals.map((row) => [
     make("a", { href: `/inspector/?${new URLSearchParams({ notice: row.code, agent: row.agent_id })}` }, row.code || "no code"),
-    row.agent_name || row.agent_id, count(row.requests), moment(row.last), make("span", {}, sentence(row.remedy))]);
+    sentence(row.meaning), row.agent_name || row.agent_id, count(row.requests), moment(row.last), make("span", {}, sentence(row.remedy))]);
   find("refusals").replaceChildren(rows.length
-    ? table("Refusals", ["Code", "Agent", "Requests", "Last", "What would end them"], rows)
+    ? table("Refusals", ["Code", "Because", "Agent", "Requests", "Last", "What would end them"], rows)
     : make("p", { class: "note" }, "None in this time."));
 }
 

@@ -1,29 +1,29 @@
-"""The stores by name: one row each. A store's module is imported when the store is built, with the libraries it needs.
-
-A module has ``build(settings: Memory, upstream_url: str) -> Store``.
-"""
+"""The stores by name, one row each. A module is imported when its store is built, with the libraries it needs."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 from gateway.config.memory import Memory
 from gateway.config.problems import ConfigError, ConfigProblem
 from gateway.memory.store import Store
-from gateway.storage.paths import expand, find_fault, find_file_fault
+from gateway.storage.paths import expand, find_fault, find_file_fault, state_directory
 
 Problems = Iterator[ConfigProblem]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A store. one_host: gateways on several hosts can't share it. check: what is wrong with its settings."""
+    """A store.
 
-    module: str
+    build: returns it, not started, from the settings and the cluster's first address. one_host: gateways on several
+    hosts can't share it. check: what is wrong with its settings.
+    """
+
+    build: Callable[[Memory, str], Store]
     one_host: bool
     check: Callable[[Memory], Problems]
 
@@ -40,8 +40,7 @@ def build_store(settings: Memory, upstream_url: str = "", name: str = "") -> Sto
     problems = check_store(settings, name)
     if problems:
         raise ConfigError(problems)
-    build: Callable[[Memory, str], Store] = import_module(STORES[name].module).build
-    return build(settings, upstream_url)
+    return STORES[name].build(settings, upstream_url)
 
 
 def check_store(settings: Memory, name: str = "") -> list[ConfigProblem]:
@@ -58,6 +57,32 @@ def describe_store(settings: Memory) -> str:
         return ""
     shared = " or ".join(name for name, row in STORES.items() if not row.one_host)
     return f"memory.store: {settings.store} serves the workers of one host; gateways on several hosts need {shared}"
+
+
+def _sqlite(settings: Memory, _: str) -> Store:
+    from gateway.memory.stores.sqlite import SqliteStore
+
+    path = settings.sqlite.path
+    return SqliteStore(Path(path) if path else state_directory() / "memory.sqlite3")
+
+
+def _strands_files(settings: Memory, _: str) -> Store:
+    from gateway.memory.stores.strands.files import StrandsFilesStore
+
+    directory = settings.strands_files.directory
+    return StrandsFilesStore(Path(directory) if directory else state_directory() / "sessions")
+
+
+def _opensearch(settings: Memory, upstream_url: str) -> Store:
+    from gateway.memory.stores.opensearch.store import OpenSearchStore
+
+    return OpenSearchStore(settings.opensearch, upstream_url)
+
+
+def _agentcore(settings: Memory, _: str) -> Store:
+    from gateway.memory.stores.agentcore.store import AgentCoreStore
+
+    return AgentCoreStore(settings.agentcore)
 
 
 def _check_sqlite(settings: Memory) -> Problems:
@@ -91,9 +116,9 @@ def _check_agentcore(settings: Memory) -> Problems:
 
 
 STORES: dict[str, Row] = {
-    "sqlite": Row("gateway.memory.stores.sqlite", True, _check_sqlite),
-    "opensearch": Row("gateway.memory.stores.opensearch.store", False, _check_opensearch),
-    "agentcore": Row("gateway.memory.stores.agentcore.store", False, _check_agentcore),
-    "strands_files": Row("gateway.memory.stores.strands.files", True, _check_strands_files),
+    "sqlite": Row(_sqlite, True, _check_sqlite),
+    "opensearch": Row(_opensearch, False, _check_opensearch),
+    "agentcore": Row(_agentcore, False, _check_agentcore),
+    "strands_files": Row(_strands_files, True, _check_strands_files),
 }
 """Every store. Its name is also that of its section in the settings."""

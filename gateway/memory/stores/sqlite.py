@@ -20,7 +20,6 @@ from typing import Any, ClassVar, TypeVar, get_args
 
 import msgspec
 
-from gateway.config.memory import Memory
 from gateway.memory.model import (
     Block,
     Message,
@@ -46,7 +45,7 @@ from gateway.memory.store import (
     Unstorable,
 )
 from gateway.memory.stores.large import Place, put_back, take_out
-from gateway.storage.paths import UnusableFile, expand, state_directory
+from gateway.storage.paths import UnusableFile, expand
 from gateway.storage.sqlite import ForeignFile, Format, empty_log, error_code, open_file, transaction
 
 APPLICATION_ID = int.from_bytes(b"MLCG", "big")
@@ -332,12 +331,6 @@ _T = TypeVar("_T")
 
 SECONDS = 10.0
 """Longest time of an operation, waits for other processes and for this store's earlier operations included."""
-
-
-def build(settings: Memory, upstream_url: str) -> SqliteStore:
-    """Return the store of the settings, not started."""
-    path = settings.sqlite.path
-    return SqliteStore(Path(path) if path else state_directory() / "memory.sqlite3")
 
 
 class SqliteStore:

@@ -26,7 +26,7 @@ _ADD = """INSERT INTO spent (key, start, until, amount) VALUES (?, ?, ?, ?)
     ON CONFLICT (key, start) DO UPDATE SET amount = amount + excluded.amount"""
 
 
-def build(settings: Memory, upstream_url: str) -> SqliteBudgetStore:
+def build(settings: Memory) -> SqliteBudgetStore:
     """Return the store. The file is opened when it is used first."""
     return SqliteBudgetStore(file_of(settings))
 

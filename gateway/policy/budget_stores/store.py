@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Protocol
 
 from msgspec import Struct
-
-from gateway.config.memory import Memory
 
 
 class Account(Struct, frozen=True):
@@ -41,27 +38,8 @@ class BudgetStore(Protocol):
         """Release all resources."""
 
 
-STORES = {
-    "memory": "gateway.policy.budget_stores.store",
-    "sqlite": "gateway.policy.budget_stores.sqlite",
-    "opensearch": "gateway.policy.budget_stores.opensearch",
-}
-"""Every store, and its module."""
-
-
-def build_store(name: str, settings: Memory, upstream_url: str) -> BudgetStore:
-    """Return the store, which opens its place on first use. upstream_url: the cluster's first address."""
-    build: Callable[[Memory, str], BudgetStore] = import_module(STORES[name]).build
-    return build(settings, upstream_url)
-
-
 _CLEAN_AT = 1_000
 """Number of accounts at which those of past windows are dropped; afterwards, at least twice the number that is left."""
-
-
-def build(settings: Memory, upstream_url: str) -> MemoryBudgetStore:
-    """Return the store."""
-    return MemoryBudgetStore()
 
 
 class MemoryBudgetStore:

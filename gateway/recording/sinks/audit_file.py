@@ -17,8 +17,6 @@ from pathlib import Path
 import msgspec
 
 from gateway.config.inspector import AuditFile as Settings
-from gateway.config.inspector import Inspector
-from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
 from gateway.recording.sinks.encoding import without_surrogates
 from gateway.recording.store import StoreError, audit_path
@@ -28,11 +26,6 @@ from gateway.storage.paths import UnusableFile, make_file
 _LOCK_SECONDS = 10.0
 _BLOCK = 65_536
 _ENCODER = msgspec.json.Encoder()
-
-
-def build(settings: Inspector, log: Logger) -> AuditFile:
-    """Return the store of the settings."""
-    return AuditFile(settings.audit_file)
 
 
 class AuditFile:

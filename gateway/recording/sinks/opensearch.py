@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.config.inspector import Inspector, OpenSearchExchanges
+from gateway.config.inspector import OpenSearchExchanges
 from gateway.memory.store import StoreError as ClusterFailure
 from gateway.memory.store import StoreUnavailable
 from gateway.memory.stores.opensearch.cluster import BATCH, Cluster, ClusterError, is_throttled, operation_lines
@@ -33,11 +33,6 @@ _UNREADABLE = frozenset({400, 413})
 _REASONS = 3
 _STRANGE = (AttributeError, LookupError, TypeError, ValueError)
 """Errors of what reads an answer that has another form."""
-
-
-def build(settings: Inspector, log: Logger) -> OpenSearchSink:
-    """Return the store of the settings."""
-    return OpenSearchSink(settings.opensearch, log)
 
 
 class OpenSearchSink:

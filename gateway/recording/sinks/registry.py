@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 from gateway.config.inspector import Inspector
@@ -23,14 +22,13 @@ from gateway.recording.store import RecordSink, RecordStore, audit_path, sqlite_
 from gateway.storage.paths import find_fault, find_file_fault
 
 Problems = Iterator[ConfigProblem]
-Build = Callable[[Inspector, Logger], RecordSink]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A store. check: what is wrong with its settings."""
+    """A store. build: returns it, without opening files or connections yet. check: what is wrong with its settings."""
 
-    module: str
+    build: Callable[[Inspector, Logger], RecordSink]
     check: Callable[[Inspector], Problems]
 
 
@@ -38,8 +36,7 @@ def open_sinks(settings: Inspector, log: Logger) -> list[RecordSink]:
     """Return the stores in which to record; none if the inspector is off. `close` them."""
     if not settings.enabled:
         return []
-    builders: list[Build] = [import_module(SINKS[name].module).build for name in dict.fromkeys(settings.stores)]
-    return [build(settings, log) for build in builders]
+    return [SINKS[name].build(settings, log) for name in dict.fromkeys(settings.stores)]
 
 
 def open_store(settings: Inspector) -> RecordStore | None:
@@ -49,6 +46,24 @@ def open_store(settings: Inspector) -> RecordStore | None:
     from gateway.recording.sinks.sqlite import SqliteStore
 
     return SqliteStore(settings.sqlite)
+
+
+def _sqlite(settings: Inspector, log: Logger) -> RecordSink:
+    from gateway.recording.sinks.sqlite import RecordingStore
+
+    return RecordingStore(settings.sqlite, log)
+
+
+def _audit_file(settings: Inspector, _: Logger) -> RecordSink:
+    from gateway.recording.sinks.audit_file import AuditFile
+
+    return AuditFile(settings.audit_file)
+
+
+def _opensearch(settings: Inspector, log: Logger) -> RecordSink:
+    from gateway.recording.sinks.opensearch import OpenSearchSink
+
+    return OpenSearchSink(settings.opensearch, log)
 
 
 def check_sinks(settings: Inspector) -> list[ConfigProblem]:
@@ -93,9 +108,9 @@ def _check_opensearch(settings: Inspector) -> Problems:
 
 
 SINKS: dict[str, Entry] = {
-    "sqlite": Entry("gateway.recording.sinks.sqlite", _check_sqlite),
-    "audit_file": Entry("gateway.recording.sinks.audit_file", _check_audit_file),
-    "opensearch": Entry("gateway.recording.sinks.opensearch", _check_opensearch),
+    "sqlite": Entry(_sqlite, _check_sqlite),
+    "audit_file": Entry(_audit_file, _check_audit_file),
+    "opensearch": Entry(_opensearch, _check_opensearch),
 }
 """Every store. Its name is also that of its section in the settings."""
 

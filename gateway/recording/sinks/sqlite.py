@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.config.inspector import Inspector, SqliteExchanges
+from gateway.config.inspector import SqliteExchanges
 from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
 from gateway.recording.sinks import sqlite_queries as queries
@@ -307,11 +307,6 @@ class RecordingStore(SqliteStore):
         if reason != self._reported:
             self._reported = reason
             self._log.warning("upkeep failed", reason=reason)
-
-
-def build(settings: Inspector, log: Logger) -> RecordingStore:
-    """Return the store of the settings."""
-    return RecordingStore(settings.sqlite, log)
 
 
 class _Connection:

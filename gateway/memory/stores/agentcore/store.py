@@ -17,7 +17,6 @@ from uuid import uuid4
 import msgspec
 
 from gateway.config.memory import AgentCoreStore as Settings
-from gateway.config.memory import Memory
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, StoredMessage, Turn
 from gateway.memory.store import (
     NEWEST,
@@ -386,11 +385,6 @@ class AgentCoreStore:
 def _conflict(record: Record) -> SessionConflict:
     have = record.live.turns if record.live else 0
     return SessionConflict(f"another writer changed the session; it has {have:,} turns now", have)
-
-
-def build(settings: Memory, upstream_url: str) -> AgentCoreStore:
-    """Return the store that the settings describe."""
-    return AgentCoreStore(settings.agentcore)
 
 
 def _read_messages(found: list[Found]) -> tuple[list[StoredMessage], dict[str, list[str]]]:

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from gateway.config.memory import Memory
 from gateway.config.memory import OpenSearchStore as Settings
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, StoredMessage, Turn
 from gateway.memory.store import (
@@ -185,11 +184,6 @@ def _numbers(version: str, url: str) -> tuple[int, ...]:
         return tuple(int(part) for part in version.split("-")[0].split("."))
     except ValueError:
         raise StoreUnavailable(f"{url} does not say its version: name the `kind` in `memory.opensearch`") from None
-
-
-def build(settings: Memory, upstream_url: str) -> OpenSearchStore:
-    """Return the store in the settings. upstream_url: of the cluster, if the settings name no other."""
-    return OpenSearchStore(settings.opensearch, upstream_url)
 
 
 class OpenSearchStore:

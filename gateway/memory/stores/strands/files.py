@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from gateway.config.memory import Memory
 from gateway.memory.copying import copy_session
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
 from gateway.memory.store import NEWEST, Store, StoreUnavailable, UnknownPosition, UnreadableSession, Unstorable
@@ -32,7 +31,7 @@ from gateway.memory.stores.strands.paths import (
 )
 from gateway.memory.stores.strands.session import SessionFiles, read_state
 from gateway.storage.atomic_files import Write, locked_file, write_files
-from gateway.storage.paths import UnusableFile, expand, make_directory, state_directory
+from gateway.storage.paths import UnusableFile, expand, make_directory
 
 _T = TypeVar("_T")
 
@@ -42,12 +41,6 @@ _THREADS = 8
 _OF_ONE_SESSION = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.EACCES)
 """Errors of one session's files: a symbolic link, a directory in place of a file or the reverse, no permission."""
 _PLACE = re.compile(r"[0-9]{20} .+", re.DOTALL)
-
-
-def build(settings: Memory, upstream_url: str) -> StrandsFilesStore:
-    """Return the store of the settings, not started."""
-    directory = settings.strands_files.directory
-    return StrandsFilesStore(Path(directory) if directory else state_directory() / "sessions")
 
 
 class StrandsFilesStore:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from bench.attacks.attack import Table
+from bench.attacks.client import Target, get, post, post_chunked
 from bench.upstream import AGENT
-from tests.attacks.attack import Table
-from tests.attacks.client import Target, get, post, post_chunked
 from tests.smuggling.table import ROWS
 
 TABLE = Table("framing")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks import report, run
-from tests.attacks.attack import Attack, select
-from tests.attacks.judge import Outcome, Size
-from tests.attacks.ping import Pings
-from tests.attacks.rows import ATTACKS
-from tests.attacks.run import Runner, cases
-from tests.attacks.stage import Setup
+from bench.attacks import report, run
+from bench.attacks.attack import Attack, select
+from bench.attacks.judge import Outcome, Size
+from bench.attacks.ping import Pings
+from bench.attacks.rows import ATTACKS
+from bench.attacks.run import Runner, cases
+from bench.attacks.stage import Setup
 
 SMALL = Size(pings=20, interval=0.05, scale=0.05, timed=False, keepalive=0.3, rest=60.0, end=30.0)
 OTHER = Setup("asyncio", "both", 2)

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from bench.attacks.attack import Table
+from bench.attacks.client import Target, get, post
 from bench.upstream import AGENT
 from gateway.config.inspector import Inspector, SqliteExchanges
 from gateway.recording.sinks.registry import open_store
 from gateway.recording.store import Filter
-from tests.attacks.attack import Table
-from tests.attacks.client import Target, get, post
 
 TABLE = Table("records")
 _FOLDER = Path(tempfile.mkdtemp(prefix="attacks-"))

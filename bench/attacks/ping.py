@@ -1,6 +1,6 @@
 """Another client: a GET at every tick over a kept connection, through the gateway and past it.
 
-``python -m tests.attacks.ping`` reads its settings as JSON from its first argument and prints `READY`, then its figures
+``python -m bench.attacks.ping`` reads its settings as JSON from its first argument and prints `READY`, then its figures
 as JSON. A ping's time counts from its tick, even if the one before was late: a stall of a second is ten late pings.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 
 import uvloop
 
-from tests.attacks.client import Peer, get
+from bench.attacks.client import Peer, get
 
 READY = "ready"
 """The line that is printed when the first ping is about to be sent."""

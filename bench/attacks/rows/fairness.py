@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import itertools
 
+from bench.attacks.attack import Table
+from bench.attacks.client import Target, get, post, post_chunked
 from bench.upstream import AGENT
-from tests.attacks.attack import Table
-from tests.attacks.client import Target, get, post, post_chunked
 
 TABLE = Table("fairness")
 _EXECUTE = f"/_plugins/_ml/agents/{AGENT}/_execute"

@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tests.attacks.judge import Outcome, Size
+from bench.attacks.judge import Outcome, Size
 
 COLUMNS = ("attack", "p99", "max", "direct", "waited", "peak", "left", "fds", "in flight", "rest", "SIGTERM", "")
 MARKERS = "<!-- results: written by `make attacks` -->", "<!-- /results -->"

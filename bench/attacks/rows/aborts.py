@@ -6,10 +6,10 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
+from bench.attacks.attack import Table
+from bench.attacks.client import _RESET, Peer, Target, get, post, post_chunked
+from bench.attacks.upstream import LONG_AGENT, SLOW_AGENT
 from bench.upstream import AGENT
-from tests.attacks.attack import Table
-from tests.attacks.client import _RESET, Peer, Target, get, post, post_chunked
-from tests.attacks.upstream import LONG_AGENT, SLOW_AGENT
 
 TABLE = Table("aborts")
 EXECUTE = f"/_plugins/_ml/agents/{AGENT}/_execute"

@@ -1,4 +1,4 @@
-"""The cluster behind the attacked gateway: ``python -m tests.attacks.upstream <port> [<certificate>]``.
+"""The cluster behind the attacked gateway: ``python -m bench.attacks.upstream <port> [<certificate>]``.
 
 | request | answer |
 |---|---|

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.attacks.client import Target
+    from bench.attacks.client import Target
 
 MEBIBYTE = 1 << 20
 

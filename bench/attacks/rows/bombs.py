@@ -7,9 +7,8 @@ import gzip
 import zlib
 from dataclasses import dataclass
 
-from bench.upstream import AGENT
-from tests.attacks.attack import MEBIBYTE, Attack, Table
-from tests.attacks.bodies import (
+from bench.attacks.attack import MEBIBYTE, Attack, Table
+from bench.attacks.bodies import (
     END,
     MILLION,
     MOST,
@@ -34,7 +33,8 @@ from tests.attacks.bodies import (
     unknown_blocks,
     unknown_members,
 )
-from tests.attacks.client import Target, post
+from bench.attacks.client import Target, post
+from bench.upstream import AGENT
 
 TABLE = Table("bombs")
 _EXECUTE = f"/_plugins/_ml/agents/{AGENT}/_execute"

@@ -12,20 +12,20 @@ import pytest
 
 from gateway.errors import BodyTooLarge, GatewayError, InvalidInput
 from gateway.unified import decode
-from gateway.unified.budget import SMALL_BODY, Budget, is_small
+from gateway.unified.limits import SMALL_BODY, ParseLimits, is_small
 from gateway.unified.model import Base64, Media, Text
 from gateway.unified.payloads import ExtractedBody
 from gateway.unified.request import RequestKind, read_execute
 from gateway.unified.validate import Reading
 from tests.conftest import mostly_slow
 
-FEW = Budget(text=1000, values=100, items=10, problems=5)
+FEW = ParseLimits(text=1000, values=100, items=10, problems=5)
 TEXT = {"type": "text", "text": "a"}
 
 
-def refused(body: bytes, budget: Budget | None = None) -> GatewayError:
+def refused(body: bytes, limits: ParseLimits | None = None) -> GatewayError:
     with pytest.raises(GatewayError) as raised:
-        read_execute(body, budget)
+        read_execute(body, limits)
     return raised.value
 
 
@@ -49,12 +49,12 @@ def test_too_many_values_are_not_even_parsed(unit: str) -> None:
 
 def test_separators_in_strings_do_not_count() -> None:
     sent_input = [{"text": ",[{" * 1000}, {"text": '\\,"' * 1000}, {"text": '"' + "," * 200}]
-    request = read_execute(json.dumps({"input": sent_input}).encode(), Budget(values=20))
+    request = read_execute(json.dumps({"input": sent_input}).encode(), ParseLimits(values=20))
     assert request.input is not None
     assert [block.text for block in request.input.messages[0].content if isinstance(block, Text)] == [
         part["text"] for part in sent_input
     ]
-    assert codes(refused(json.dumps({"input": [*sent_input, *[TEXT] * 20]}).encode(), Budget(values=20))) == [
+    assert codes(refused(json.dumps({"input": [*sent_input, *[TEXT] * 20]}).encode(), ParseLimits(values=20))) == [
         "TOO_MANY_VALUES"
     ]
 
@@ -66,8 +66,8 @@ def test_separators_in_strings_do_not_count() -> None:
     {"input": "a", "parameters": {"prompt": ["${parameters.x}" * 21]}},
 ])  # fmt: skip
 def test_placeholders_count_as_values(body: dict[str, Any]) -> None:
-    assert codes(refused(json.dumps(body).encode(), Budget(values=20))) == ["TOO_MANY_VALUES"]
-    read_execute(json.dumps(body).encode(), Budget(values=30))
+    assert codes(refused(json.dumps(body).encode(), ParseLimits(values=20))) == ["TOO_MANY_VALUES"]
+    read_execute(json.dumps(body).encode(), ParseLimits(values=30))
 
 
 def test_the_items_of_an_input_are_counted_before_any_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_each_item_is_looked_at_once() -> None:
             return super().__iter__()
 
     items = Items([1] * 9_000)
-    reading = Reading(ExtractedBody(b"", {}, budget=Budget(problems=9_000)))
+    reading = Reading(ExtractedBody(b"", {}, limits=ParseLimits(problems=9_000)))
     decode.read_input(reading, items)
     assert len(reading.problems) == 9_000
     assert items.passes == 2  # for their sorts, and to be read
@@ -105,7 +105,7 @@ def test_the_sorts_of_all_items_are_not_looked_through_for_each(monkeypatch: pyt
         return False
 
     monkeypatch.setattr(decode, "any", counted, raising=False)
-    decode.read_input(Reading(ExtractedBody(b"", {}, budget=Budget(problems=count))), [1] * count)
+    decode.read_input(Reading(ExtractedBody(b"", {}, limits=ParseLimits(problems=count))), [1] * count)
     assert looks <= count
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.attacks.attack import Table
-from tests.attacks.client import Peer, Target, get
+from bench.attacks.attack import Table
+from bench.attacks.client import Peer, Target, get
 
 TABLE = Table("drain")
 _BIG = 3_000_000

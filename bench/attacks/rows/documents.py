@@ -8,10 +8,10 @@ import json
 import random
 from collections.abc import Iterator
 
-from tests.attacks.attack import MEBIBYTE, Table
-from tests.attacks.client import Target, post
-from tests.attacks.documents import MAKERS, Documents, mutated
-from tests.attacks.upstream import ENDLESS_AGENT, HUGE_AGENT, KEEP
+from bench.attacks.attack import MEBIBYTE, Table
+from bench.attacks.client import Target, post
+from bench.attacks.documents import MAKERS, Documents, mutated
+from bench.attacks.upstream import ENDLESS_AGENT, HUGE_AGENT, KEEP
 
 TABLE = Table("documents")
 _NUMBERS = itertools.count()

@@ -20,10 +20,10 @@ from typing import Any
 import trustme
 import uvloop
 
+from bench.attacks.client import Target, get
+from bench.attacks.measure import descriptors, running_workers
+from bench.attacks.ping import Plan
 from bench.process import PROC, Process, free_port
-from tests.attacks.client import Target, get
-from tests.attacks.measure import descriptors, running_workers
-from tests.attacks.ping import Plan
 
 ROOT = Path(__file__).parents[2]
 _WITHOUT_UVLOOP = Path(__file__).parent / "without_uvloop"
@@ -85,7 +85,7 @@ class Stage(AbstractContextManager["Stage"]):
         behind = free_port()
         certificate = [self._certificate] if self.setup.upstream_tls else []
         self.upstream = Process(
-            "upstream", [*_LAUNCH, "-m", "tests.attacks.upstream", str(behind), *certificate], behind, _PATH
+            "upstream", [*_LAUNCH, "-m", "bench.attacks.upstream", str(behind), *certificate], behind, _PATH
         )
         self.port, self.admin = free_port(), free_port()
         file = self._folder / "gateway.json"
@@ -197,12 +197,12 @@ class Stage(AbstractContextManager["Stage"]):
             self.port, self.upstream.port, self.authority, self.setup.clients_tls, self.setup.upstream_tls,
             count, interval,
         )  # fmt: skip
-        command = [*_LAUNCH, "-m", "tests.attacks.ping", json.dumps(plan.__dict__)]
+        command = [*_LAUNCH, "-m", "bench.attacks.ping", json.dumps(plan.__dict__)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 _ALL_CORES: list[int] = []
-_LAUNCH = (sys.executable, "-m", "tests.attacks.launch", sys.executable)
+_LAUNCH = (sys.executable, "-m", "bench.attacks.launch", sys.executable)
 _PATH = {"PYTHONPATH": str(ROOT)}
 
 

@@ -10,11 +10,11 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tests.attacks.attack import MEBIBYTE, Attack
-from tests.attacks.client import Target, get
-from tests.attacks.measure import forget, use, wait_for_rest, waited
-from tests.attacks.ping import Pings
-from tests.attacks.stage import Stage
+from bench.attacks.attack import MEBIBYTE, Attack
+from bench.attacks.client import Target, get
+from bench.attacks.measure import forget, use, wait_for_rest, waited
+from bench.attacks.ping import Pings
+from bench.attacks.stage import Stage
 
 AIM, MOST = 0.020, 0.050
 """Seconds: what the 99th percentile of another client's pings should be, and must be, at most."""

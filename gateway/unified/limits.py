@@ -1,4 +1,4 @@
-"""Limits for the work that one body may cause. Every reader of a client's body takes a `Budget`.
+"""Limits for the work that one body may cause. Every reader of a client's body takes a `ParseLimits`.
 
 A body is read before its sender is authenticated. So the work is linear in the bytes received, and the reader stops at
 the first limit that is exceeded.
@@ -25,7 +25,7 @@ _COSTLY = (b",", b"[", b"{", b'"', b"\\")
 """What makes JSON costly to read: values, strings and escapes."""
 
 
-class Budget(NamedTuple):
+class ParseLimits(NamedTuple):
     """The limits for one body.
 
     decompressed: bytes once decompressed. text: bytes of JSON without inline media. values: commas and opening
@@ -42,8 +42,8 @@ class Budget(NamedTuple):
     problems: int = 100
 
     @classmethod
-    def from_limits(cls, limits: Limits) -> Budget:
-        """Return the budget in the settings."""
+    def from_limits(cls, limits: Limits) -> ParseLimits:
+        """Return the limits in the settings."""
         return cls(limits.decompressed, limits.text, limits.values, limits.input_items, limits.nesting)
 
 

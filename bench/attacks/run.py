@@ -19,12 +19,12 @@ from pathlib import Path
 
 import uvloop
 
+from bench.attacks.attack import Attack, select
+from bench.attacks.judge import Outcome, Size, judge
+from bench.attacks.report import Report
+from bench.attacks.rows import ATTACKS
+from bench.attacks.stage import Setup, Stage
 from bench.process import allow_many_files
-from tests.attacks.attack import Attack, select
-from tests.attacks.judge import Outcome, Size, judge
-from tests.attacks.report import Report
-from tests.attacks.rows import ATTACKS
-from tests.attacks.stage import Setup, Stage
 
 QUICK = Size(pings=20, scale=0.1)
 EVERYWHERE = [Setup(loop, tls, workers) for loop in ("uvloop", "asyncio") for tls in ("", "both") for workers in (1, 2)]
@@ -94,7 +94,7 @@ class Runner(contextlib.AbstractContextManager["Runner"]):
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.attacks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.attacks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("rows", nargs="*", metavar="WORD", help="only rows whose group or name holds one of these")
     parser.add_argument("--rows", dest="more", action="append", default=[], metavar="WORD", help="the same")

@@ -1,4 +1,4 @@
-"""Starts a command that ends when its parent does, within a limit of memory: ``python -m tests.attacks.launch …``."""
+"""Starts a command that ends when its parent does, within a limit of memory: ``python -m bench.attacks.launch …``."""
 
 from __future__ import annotations
 

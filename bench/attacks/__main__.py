@@ -1,0 +1,5 @@
+import sys
+
+from bench.attacks.run import main
+
+sys.exit(main())

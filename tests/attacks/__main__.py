@@ -1,5 +1,0 @@
-import sys
-
-from tests.attacks.run import main
-
-sys.exit(main())
