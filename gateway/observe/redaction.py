@@ -1,8 +1,9 @@
-"""Redaction of what is recorded: a secret becomes its length and the start of its hash; everything else stays.
+"""Redaction of what is recorded and logged: a secret becomes its length and the start of its hash; all else stays.
 
-A text is read as JSON tokens, wherever they are in it: in a whole document, in lines of documents, in events, in
-strings that hold JSON. A text that is cut, or is not JSON, is therefore redacted by the same rules. A secret that was
-found is also removed from the other texts of its exchange (`Secrets.hide`), such as an error that quotes it.
+A JSON document is read and walked, in its strings of JSON too; lines and events are read one by one. In other texts
+secrets are found by what stands before them. A text that seems to hold JSON with a secret but is none, such as one that
+is cut, is hidden whole. A secret that was found is also removed from the other texts of its exchange (`Secrets.hide`),
+such as an error that quotes it.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 from urllib.parse import quote, unquote_plus
 
-from gateway.observe.json_path import Path, Place, path_matches, unescape
-from gateway.observe.patterns import Pattern
+import re2  # type: ignore[import-untyped]
+
 from gateway.observe.secrets import (
     KEY_WORDS,
     Secrets,
@@ -27,98 +27,70 @@ from gateway.observe.secrets import (
     may_hold_secret,
 )
 
-_NAMES = frozenset({"name", "key", "header"})
-_VALUES = frozenset({"value", "values"})
-_HEADERS = frozenset(
-    {"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-auth-token"}
-    | {"x-goog-api-key", "x-amz-security-token"}
-)
-"""Headers whose value is looked for after them in a list, beside those that begin with X-."""
-_QUICK = (*(f'{word}"' for word in (*_VALUES, *_HEADERS)), '"x-')
-_LONGEST = 128
-"""Longest name, in characters of JSON."""
-_WORD = re.compile(r"[A-Za-z-]+")
-"""A word after a header's name in a list. It is taken for another name, not for a value."""
+Path = tuple[str, ...]
+"""Names of members and numbers of items, with ``*`` for any one and ``**`` for any number of them."""
 
 
-class Pair(NamedTuple):
-    """A secret's name, and where its value begins and ends, with white space."""
+def read_path(text: str) -> Path:
+    """Read a path, such as ``parameters.ssn``, ``input[*].content[*].text`` or ``**.email``.
 
-    name: str
-    start: int
-    end: int
-
-
-@dataclass(slots=True)
-class _Container:
-    """An object or array that is open. begun: where its present value begins. secret: the name that was read."""
-
-    is_array: bool
-    begun: int
-    member: str = ""
-    secret: str = ""
-    value: tuple[int, int] | None = None
-
-    def pairs(self) -> list[Pair]:
-        """Return the pair of an object that has a name and a value."""
-        return [Pair(self.secret, *self.value)] if self.secret and self.value is not None else []
+    Raises:
+        ValueError: it has an empty part, or a bracket without its other half.
+    """
+    parts = text.removeprefix("$.").replace("[", ".").replace("]", "").split(".")
+    if text.count("[") != text.count("]") or not all(parts):
+        raise ValueError(text)
+    return tuple(parts)
 
 
-def find_pairs(text: str, tokens: Iterable[re.Match[str]]) -> list[Pair]:
-    """Return the secrets beside their names in a text of these tokens, which may be cut."""
-    lowered = text.lower()
-    if "\\u" not in lowered and not any(word in lowered for word in _QUICK):
-        return []
-    return list(_Reader().read(tokens, len(text)))
+def path_matches(path: Path, at: Path) -> bool:
+    """Return True if `path` is of the value `at`."""
+    if not path:
+        return not at
+    if path[0] == "**":
+        return any(path_matches(path[1:], at[skipped:]) for skipped in range(len(at) + 1))
+    return bool(at) and path[0] in ("*", at[0]) and path_matches(path[1:], at[1:])
 
 
-class _Reader:
-    """Reads the tokens of a text. The first container stands for the text itself, which may be a part of a document."""
-
-    def __init__(self) -> None:
-        self._open = [_Container(False, 0)]
-        self._string = ""
-
-    def read(self, tokens: Iterable[re.Match[str]], length: int) -> Iterator[Pair]:
-        """Yield the pairs. length: of the text."""
-        for match in tokens:
-            sign = match[0][0]
-            if sign in "{[":
-                self._open.append(_Container(sign == "[", match.end()))
-            elif sign == ":":
-                self._open[-1].member, self._open[-1].begun = _name(self._string).lower(), match.end()
-            elif sign in ",}]":
-                yield from self._end_value(match.start(), match.end())
-                if sign != "," and len(self._open) > 1:
-                    yield from self._open.pop().pairs()
-            self._string = match[0] if sign == '"' else ""
-        yield from self._end_value(length, length)
-        for container in self._open[1:]:
-            yield from container.pairs()
-
-    def _end_value(self, start: int, end: int) -> Iterator[Pair]:
-        container, name = self._open[-1], _name(self._string)
-        if container.is_array:
-            if container.secret and self._string and not _WORD.fullmatch(name):
-                yield Pair(container.secret, container.begun, start)
-            container.secret = name if _is_header(name) else ""
-        elif container.member in _VALUES:
-            container.value = container.begun, start
-        elif container.member in _NAMES and is_secret_name(name):
-            container.secret = name
-        container.member, container.begun = "", end
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
 
 
-def _is_header(name: str) -> bool:
-    return name.lower() in _HEADERS or (name.lower().startswith("x-") and is_secret_name(name))
+class BadPattern(Exception):
+    """An expression is not valid. The message says why."""
 
 
-def _name(token: str) -> str:
-    """Return the text of a string's token; "" if it is longer than a name."""
-    if len(token) > _LONGEST:
-        return ""
-    content = token[1:].removesuffix('"')
-    return unescape(content) or content
+class Pattern:
+    """An expression whose matches are hidden, in RE2's syntax (https://github.com/google/re2/wiki/Syntax).
+
+    Raises:
+        BadPattern: see there.
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            self._compiled = re2.compile(text.encode(), _OPTIONS)
+        except (re2.error, UnicodeEncodeError) as error:
+            reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error
+            raise BadPattern(f"is not a regular expression of RE2: {reason}") from None
+        if self._compiled.search(b"") is not None:
+            raise BadPattern("matches an empty text, and so every place of any text")
+
+    def search(self, text: str) -> bool:
+        """Return True if there is a match."""
+        return self._compiled.search(text.encode("utf-8", "surrogatepass")) is not None
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield start and end of each match, from left to right. They don't overlap."""
+        data = text.encode("utf-8", "surrogatepass")
+        position = characters = 0
+        for match in self._compiled.finditer(data):
+            start, end = match.span()
+            characters += len(data[position:start].decode("utf-8", "surrogatepass"))
+            length = len(data[start:end].decode("utf-8", "surrogatepass"))
+            if length:
+                yield characters, characters + length
+            characters, position = characters + length, end
 
 
 _NAME = (
@@ -170,7 +142,7 @@ def hide_assigned(text: str, found: Secrets) -> str:
         at = match.start(len(names) + 1) - match.start()
         return match[0][:at] + marker(secret) + match[0][at + len(secret) :]
 
-    is_secret = is_secret_name
+    is_secret: Callable[[str], bool] = is_secret_name
     for pattern in (*_ASSIGNED, *_ALONE, _ELEMENT):
         text = pattern.sub(hide, text)
     if "curl" in text.lower():
@@ -179,37 +151,34 @@ def hide_assigned(text: str, found: Secrets) -> str:
     return _PARAMETER.sub(hide, text)
 
 
-TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)|[{}\[\],:]|[^\s"{}\[\],:]+', re.DOTALL)
-_LITERALS = frozenset({"true", "false", "null"})
-_NUMBER = re.compile(r"-?[0-9][0-9.eE+-]*")
 _SCHEMES = frozenset({"aws4-ecdsa-p256-sha256", "aws4-hmac-sha256", "apikey", "basic", "bearer", "digest", "negotiate"})
 """Schemes of authorization that are shown. Any other may be a part of a secret."""
+_NAMES = frozenset({"name", "key", "header"})
+_VALUES = frozenset({"value", "values"})
+"""Members of an object that has a name and a value."""
+_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-auth-token"}
+    | {"x-goog-api-key", "x-amz-security-token"}
+)
+"""Headers whose value is looked for after them in a list, beside those that begin with X-."""
+_WORD = re.compile(r"[A-Za-z-]+")
+"""A word after a header's name in a list. It is taken for another name, not for a value."""
+_PART = re.compile(r'[^\s{}\[\],:"]{1,128}')
+"""What may be a name between quotes."""
+_FIELDS = (":", "event:", "id:", "retry:")
+"""How lines of events begin that hold no data (the HTML standard, "Server-sent events")."""
 _DEPTH = 8
 """Levels of JSON in strings of JSON that are read."""
-
-
-class _Hidden(NamedTuple):
-    """How a value is hidden. whole: even a literal. counts: but not a number, which may be a number of tokens."""
-
-    whole: bool = True
-    counts: bool = False
-
-
-_WHOLE = _Hidden()
-_Replacement = tuple[int, int, str]
-"""Start and end of what is replaced, and what replaces it."""
+_LONGEST = 1 << 20
+"""Characters of a document that is read: the parser blocks other threads. A longer one is hidden whole."""
 
 
 class Redactor:
-    """Redacts headers, targets and bodies. paths, patterns: what the operator hides in addition to secrets.
-
-    has_rules: there are some.
-    """
+    """Redacts headers, targets and bodies. paths, patterns: what the operator hides in addition to secrets."""
 
     def __init__(self, paths: Sequence[Path] = (), patterns: Sequence[Pattern] = ()) -> None:
         self._paths = tuple(paths)
         self._patterns = tuple(patterns)
-        self.has_rules = bool(self._paths or self._patterns)
 
     def headers(self, lines: Iterable[bytes], found: Secrets) -> tuple[tuple[str, str], ...]:
         """Return names and values of header lines. found: gets the secrets."""
@@ -252,132 +221,177 @@ class Redactor:
 
     def text(self, text: str, found: Secrets) -> str:
         """Return a text without its secrets. found: gets them."""
-        named = bool(found.names) or may_hold_secret(text)
-        if named or self._paths:
-            text = self._hide_members(text, found, (), 0)
-        if named:
-            text = hide_assigned(text, found)
-        return self._hide_patterns(text, found) if self._patterns else text
+        return self._text(text, found, (), 0)
 
-    def _hide_members(self, text: str, found: Secrets, base: Path, depth: int) -> str:
-        out: list[str] = []
-        done = 0
-        replacements = {start: (end, new) for start, end, new in self._replacements(text, found, Place(base), depth)}
-        for pair in find_pairs(text, TOKEN.finditer(text)):
-            replacements |= {start: (end, new) for start, end, new in _beside(text, pair, found)}
-        for start, (end, new) in sorted(replacements.items()):
-            if start >= done:  # else it is in a value that is hidden as a whole
-                out += (text[done:start], new)
-                done = end
-        return "".join((*out, text[done:])) if out else text
+    def _text(self, text: str, found: Secrets, at: Path, depth: int) -> str:
+        """Return a text. at: its place in a document, if it is a string of one."""
+        if not (found.names or self._paths or self._patterns or may_hold_secret(text)):
+            return text
+        shown = self._document(text, found, at, depth)
+        if shown is None:
+            shown = self._lines(text, found)
+        return self._words(text, found) if shown is None else shown
 
-    def _replacements(self, text: str, found: Secrets, at: Place, depth: int) -> Iterator[_Replacement]:
-        """Yield the replacement of each value that is hidden."""
-        hidden = self._hidden_at(at)
-        since, levels = 0, 0
-        for match in TOKEN.finditer(text):
-            token, sign = match[0], match[0][0]
-            if levels:  # within an object or array that is hidden as a whole
-                levels += (sign in "{[") - (sign in "}]")
-                if not levels:
-                    yield since, match.end(), _quoted(text[since : match.end()], found)
-                    at.close()
-            elif sign == '"':
-                yield from self._string(match, hidden, found, at, depth)
-                at.string, hidden = token, None
-            elif sign in "{[":
-                at.open(sign)
-                if hidden is not None:
-                    since, levels, hidden = match.start(), 1, None
-                elif sign == "[":
-                    hidden = self._hidden_at(at)
-            elif sign in ":,}]":
-                hidden = self._after(sign, at, found)
-            else:
-                if hidden is not None and _hides_scalar(hidden, token):
-                    yield match.start(), match.end(), _quoted(token, found)
-                at.string = hidden = None
-        if levels:
-            yield since, len(text), _quoted(text[since:], found)
+    def _document(self, text: str, found: Secrets, at: Path, depth: int) -> str | None:
+        """Return a JSON document; None if it is none."""
+        if text.lstrip()[:1] not in ("{", "[", '"'):
+            return None
+        if len(text) > _LONGEST or depth > _DEPTH:
+            return marker(text)
+        try:
+            value = json.loads(text, object_pairs_hook=_members)
+        except (ValueError, RecursionError):
+            return None
+        shown = self._value(value, found, at, depth)
+        return text if shown is value else _dump(shown, text)
 
-    def _after(self, sign: str, at: Place, found: Secrets) -> _Hidden | None:
-        """Return how to hide the value that follows a sign; None to show it."""
-        if sign == ":":
-            name = at.name()
-            if name is not None and (is_secret_name(name) or name in found.names) and not self._hidden_at(at):
-                return _Hidden(whole=False, counts="token" in name.lower())
-            return self._hidden_at(at) if name is not None else None
-        if sign == ",":
-            at.next()
-            return self._hidden_at(at) if at.in_array else None
-        at.close()
-        return None
+    def _lines(self, text: str, found: Secrets) -> str | None:
+        """Return lines of documents, or events; None if there are others."""
+        lines = text.split("\n")
+        for number, line in enumerate(lines):
+            content = line.strip().removeprefix("data:").strip()
+            if not content or content == "[DONE]":
+                continue
+            known = line.startswith(_FIELDS)
+            shown = self._words(content, found) if known else self._document(content, found, (), 0)
+            if shown is None:
+                return None
+            lines[number] = line.replace(content, shown, 1)
+        return "\n".join(lines)
 
-    def _hidden_at(self, at: Place) -> _Hidden | None:
-        """Return how to hide the value at a place that the operator has named; None to show it."""
-        return _WHOLE if self._paths and any(path_matches(path, at.path) for path in self._paths) else None
-
-    def _string(
-        self, match: re.Match[str], hidden: _Hidden | None, found: Secrets, at: Place, depth: int
-    ) -> Iterator[_Replacement]:
-        """Yield the replacement of a string, or of its content, which may be JSON."""
-        token = match[0]
-        content = token[1:-1] if len(token) > 1 and token.endswith('"') else token[1:]
-        start, end = match.start() + 1, match.start() + 1 + len(content)
-        value = unescape(content)
-        if hidden is not None:
-            secret = content if value is None else value
-            found.add(secret)
-            yield start, end, marker(secret)
-        elif "\\" in content and (self._paths or found.names or may_hold_secret(content)):
-            if value is None or depth >= _DEPTH:
-                yield start, end, marker(content)
-            else:
-                new = hide_assigned(self._hide_members(value, found, at.path, depth + 1), found)
-                if new != value:
-                    yield start, end, _escape(new)
+    def _words(self, text: str, found: Secrets) -> str:
+        """Return a text that is not JSON. One that names a secret as JSON does is hidden whole."""
+        if "{" in text or "[" in text:
+            parts = text.split('"')
+            for number, part in enumerate(parts):
+                if _names_secret(part, found):
+                    for value in parts[number + 1 : number + 4]:
+                        found.add(value.strip("\\"))
+                    return marker(text)
+        return self._hide_patterns(hide_assigned(text, found), found)
 
     def _hide_patterns(self, text: str, found: Secrets) -> str:
-        if not any(pattern.search(text) for pattern in self._patterns):
-            return text
-        if text.lstrip()[:1] in ("{", "["):  # a match must not reach from one value into the next
-            return TOKEN.sub(lambda token: self._hide_in_token(token[0], found), text)
-        return self._hide_in(text, found)
-
-    def _hide_in_token(self, token: str, found: Secrets) -> str:
-        if token[0] != '"':
-            new = self._hide_in(token, found)
-            return token if new == token else f'"{new}"'
-        closed = len(token) > 1 and token.endswith('"')
-        return f'"{self._hide_in(token[1:-1] if closed else token[1:], found)}' + '"' * closed
-
-    def _hide_in(self, text: str, found: Secrets) -> str:
         for pattern in self._patterns:
             for start, end in reversed(list(pattern.spans(text))):
                 found.add(text[start:end])
                 text = text[:start] + marker(text[start:end]) + text[end:]
         return text
 
+    # Values of a document. One that stays is returned itself.
 
-def _beside(text: str, pair: Pair, found: Secrets) -> Iterator[_Replacement]:
-    """Yield the replacement of a value whose name is beside it."""
-    value = text[pair.start : pair.end]
-    start = pair.start + len(value) - len(value.lstrip())
-    value = value.strip()
-    string = TOKEN.fullmatch(value) if value.startswith('"') else None
-    if string is not None:
-        content = value[1:].removesuffix('"')
-        secret = unescape(content) or content
-        found.add(secret)
-        yield start + 1, start + 1 + len(content), marker(secret)
-    elif value and (
-        value[0] in "{[" or _hides_scalar(_Hidden(whole=False, counts="token" in pair.name.lower()), value)
-    ):
-        yield start, start + len(value), _quoted(value, found)
+    def _value(self, value: Any, found: Secrets, at: Path, depth: int) -> Any:
+        if any(path_matches(path, at) for path in self._paths):
+            return _hidden(value, found)
+        match value:
+            case dict():
+                return self._object(value, found, at, depth)
+            case list():
+                return self._array(value, found, at, depth)
+            case str():
+                return _same(self._text(value, found, at, depth + 1), value)
+            case int() | float() if self._patterns and not isinstance(value, bool):
+                written = json.dumps(value)
+                shown = self._words(written, found)
+                return value if shown == written else shown
+        return value
+
+    def _object(self, members: dict[str, Any], found: Secrets, at: Path, depth: int) -> dict[str, Any]:
+        named = (value for name, value in members.items() if name.lower() in _NAMES and isinstance(value, str))
+        beside = next(filter(is_secret_name, named), "")
+        shown = {}
+        for name, value in members.items():
+            secret = beside if beside and name.lower() in _VALUES else name
+            if is_secret_name(secret) or name in found.names:
+                shown[name] = value if _is_harmless(value, secret) else _hidden(value, found)
+            else:
+                shown[self._hide_patterns(name, found)] = self._value(value, found, (*at, name), depth)
+        return members if all(shown.get(name) is value for name, value in members.items()) else shown
+
+    def _array(self, items: list[Any], found: Secrets, at: Path, depth: int) -> list[Any]:
+        shown = []
+        after_header = False
+        for number, item in enumerate(items):
+            if after_header and isinstance(item, str) and not _WORD.fullmatch(item):
+                shown.append(_hidden(item, found))
+            else:
+                shown.append(self._value(item, found, (*at, str(number)), depth))
+            after_header = isinstance(item, str) and _is_header(item)
+        return items if all(new is item for new, item in zip(shown, items, strict=True)) else shown
 
 
-def _hides_scalar(hidden: _Hidden, token: str) -> bool:
-    return hidden.whole or (token not in _LITERALS and not (hidden.counts and _NUMBER.fullmatch(token)))
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of an object. Raises ValueError for two of one name: only one of them would be looked at."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError
+    return members
+
+
+def _same(shown: str, value: str) -> str:
+    return value if shown == value else shown
+
+
+def _is_harmless(value: Any, name: str) -> bool:
+    """Return True for literals, and for a number that may be a number of tokens."""
+    if value is None or isinstance(value, bool):
+        return True
+    return isinstance(value, int | float) and "token" in name.lower()
+
+
+def _is_header(name: str) -> bool:
+    return name.lower() in _HEADERS or (name.lower().startswith("x-") and is_secret_name(name))
+
+
+def _names_secret(part: str, found: Secrets) -> bool:
+    """Return True if a part of a text between quotes is the name of a secret."""
+    name = part.strip("\\")
+    if _PART.fullmatch(name) is None:
+        return False
+    if "\\u" in name:
+        try:
+            name = json.loads(f'"{name}"')
+        except ValueError:
+            return True
+    return is_secret_name(name) or name in found.names
+
+
+def _hidden(value: Any, found: Secrets) -> str:
+    """Return what stands in place of a value. The strings in it are secrets too, but no names."""
+    if isinstance(value, str):
+        found.add(value)
+        return marker(value)
+    for inner in _scalars(value):
+        found.add(inner)
+    return marker(json.dumps(value))
+
+
+def _scalars(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for inner in value.values():
+                yield from _scalars(inner)
+        case list():
+            for inner in value:
+                yield from _scalars(inner)
+        case int() | float() if not isinstance(value, bool):
+            yield json.dumps(value)
+
+
+def _dump(value: Any, like: str) -> str:
+    """Return JSON, with spaces if `like` has some."""
+    separators = (", ", ": ") if '": ' in like else (",", ":")
+    written = json.dumps(value, ensure_ascii=False, separators=separators)
+    return written if _is_utf8(written) else json.dumps(value, separators=separators)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _password(scheme: str, credentials: str) -> str:
@@ -388,24 +402,3 @@ def _password(scheme: str, credentials: str) -> str:
         return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
     except ValueError:
         return ""
-
-
-def _quoted(value: str, found: Secrets) -> str:
-    """Return the string in place of a value that is hidden whole. The strings in it are secrets too, but no names."""
-    if _NUMBER.fullmatch(value):
-        found.add(value)
-    last = ""
-    for match in TOKEN.finditer(value):
-        if last and match[0] != ":":
-            found.add(unescape(last[1:-1]) or last[1:-1])
-        last = match[0] if match[0][0] == '"' else ""
-    return f'"{marker(value)}"'
-
-
-def _escape(text: str) -> str:
-    """Return the content of a JSON string."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(text)[1:-1]
-    return json.dumps(text, ensure_ascii=False)[1:-1]

@@ -13,9 +13,7 @@ from gateway.config.inspector import Inspector
 from gateway.config.problems import ConfigError, ConfigProblem
 from gateway.http1.request_heads import Fields
 from gateway.http1.response_heads import ResponseHead
-from gateway.observe.json_path import read_path
 from gateway.observe.media import Keep
-from gateway.observe.patterns import BadPattern, Pattern
 from gateway.observe.record import (
     Body,
     Delivery,
@@ -25,7 +23,7 @@ from gateway.observe.record import (
     Step,
     Usage,
 )
-from gateway.observe.redaction import Redactor
+from gateway.observe.redaction import BadPattern, Pattern, Redactor, read_path
 from gateway.observe.secrets import Secrets, secret_members
 from gateway.observe.trace_context import read_trace_id
 from gateway.proxy.body_copy import HELD_ANSWER, ResponseCopy

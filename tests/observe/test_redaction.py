@@ -11,9 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.observe.json_path import read_path
-from gateway.observe.patterns import BadPattern, Pattern
-from gateway.observe.redaction import Redactor
+from gateway.observe.redaction import BadPattern, Pattern, Redactor, read_path
 from gateway.observe.secrets import Secrets, is_secret_name, marker, may_hold_secret
 from tests.conftest import examples
 
@@ -200,10 +198,12 @@ def test_secrets_that_are_no_members(text: str, secret: str) -> None:
         '{"password": null, "secret": true}',
         "the tokens of this text",
         '{"properties": [{"name": "password", "type": "string"}], "required": ["password", "username1"]}',
-        '{"name": "max_tokens", "value": "500"}, {"name": "token", "value": 5}, {"name": "a", "value": "cookie"}',
-        '{"name": "secret", "value": null}, {"value": "b"}, {"name": "secret"},{"value": {"name": "jwt"}}',
+        '[{"name": "max_tokens", "value": "500"}, {"name": "token", "value": 5}, {"name": "a", "value": "cookie"}]',
+        '[{"name": "secret", "value": null}, {"value": "b"}, {"name": "secret"},{"value": {"name": "jwt"}}]',
         '{"buckets": [{"key": "password", "doc_count": 3}], "value": "a"}',
-        '["Authorization", "Content-Type", "b1"], ["authorization"], ["x", "b1"]',
+        '[["Authorization", "Content-Type", "b1"], ["authorization"], ["x", "b1"]]',
+        'data: {"tokens": 5}\n\nevent: end\ndata: [DONE]\n\n',
+        'he said "hello" to my password {twice}',
         "https://h/a?monkey=1&design=2&signer=3",
         "2 tests pass: 5 of 7; the author's auth: none; error code = 5; a compass=north",
         "<p>pass the salt</p><code>x = 1</code><key>name</key><string>a</string>",
@@ -216,6 +216,27 @@ def test_secrets_that_are_no_members(text: str, secret: str) -> None:
 )
 def test_counts_of_tokens_and_literals_are_shown(text: str) -> None:
     assert redacted(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"password": "hunter2", "a": 1',
+        '{"password": "hunter2", "password": null}',
+        'Failed to parse [{"a": 1, "secret_key": {"b": "hunter2"}}]',
+        '{"a": 1} {"p\\u0061ssword": "hunter2"}',
+        '"' + "x" * 1_100_000 + ' password=hunter2"',
+    ],
+)
+def test_what_is_no_json_but_names_a_secret_as_json_does_is_hidden_whole(text: str) -> None:
+    assert redacted(text) == marker(text)
+
+
+def test_lines_are_redacted_one_by_one() -> None:
+    lines = ['{"index": {}}', '{"password": "hunter2"}', "", ": a comment", 'data: {"token": "x"}', "event: end"]
+    shown = redacted("\n".join(lines)).split("\n")
+    assert shown == [*lines[:1], json.dumps({"password": marker("hunter2")}), *lines[2:4], shown[4], lines[5]]
+    assert json.loads(shown[4].removeprefix("data: ")) == {"token": marker("x")}
 
 
 def test_a_secret_is_hidden_in_the_other_texts_of_its_exchange() -> None:

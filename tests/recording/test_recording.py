@@ -131,7 +131,7 @@ async def test_long_bodies_of_passing_requests_are_cut(start_gateway: StartGatew
         assert message.body.size == len(long)
         assert message.body.omitted.startswith("Cut: ")
         assert message.body.text is not None
-        assert message.body.text.startswith('{"password": "[REDACTED length=')
+        assert message.body.text.startswith("[REDACTED length=")
         assert "words" not in message.body.text
 
 
