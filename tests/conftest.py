@@ -16,7 +16,7 @@ from gateway.app import Gateway, UseCase, build
 from gateway.config.load import load
 from gateway.config.schema import Settings
 from gateway.observe.logs import configure
-from gateway.recording import recording
+from gateway.recording import recorder
 from gateway.register import reuse
 from tests.wire import PATIENCE
 
@@ -143,7 +143,7 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _whole_recordings() -> Iterator[None]:
     """Let gateways that stop record all that waits, however long a loaded machine takes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recording, "_GRACE", PATIENCE)
+        patch.setattr(recorder, "_GRACE", PATIENCE)
         yield
 
 

@@ -13,7 +13,7 @@ from gateway.observe.logs import Logger, configure
 from gateway.observe.metrics import Metrics
 from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
 from gateway.proxy.application import Application
-from gateway.recording.recording import Recording
+from gateway.recording.recorder import Recording
 
 
 def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> web.Application:

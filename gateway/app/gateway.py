@@ -19,7 +19,7 @@ from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
 from gateway.proxy.application import AiohttpListener
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.listener import DataListener
-from gateway.recording.recording import Recording
+from gateway.recording.recorder import Recording
 from gateway.recording.sinks.registry import OpenSinks
 from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, watch

@@ -26,8 +26,7 @@ from gateway.proxy.request_log import RequestLog
 from gateway.proxy.request_receiver import Backlog, RequestReceiver
 from gateway.proxy.router import Router
 from gateway.proxy.run import AnswerReport, Run
-from gateway.recording.recorder import Recorder
-from gateway.recording.recording import Recording
+from gateway.recording.recorder import Recorder, Recording
 from gateway.upstream.client import Upstream
 from gateway.upstream.connection import Connection
 from gateway.upstream.nodes import NodeSet
