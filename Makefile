@@ -42,8 +42,8 @@ test: $(STAMP) ## the tests, without the slow ones
 test-browser: $(STAMP) ## the inspector's page in Debian's Chromium
 	$(PY) -m pytest -m browser $(ARGS)
 
-test-all: $(STAMP) ## what CI runs besides: an eighth of the slow tests and of those on a real ML Commons
-	$(MAKE) --jobs 2 test-slow test-cluster SIZE="-p tests.sampling --sample 8 --hypothesis-profile=ci"
+test-all: $(STAMP) ## what CI runs besides: a twelfth of the slow tests and of those on a real ML Commons
+	$(MAKE) --jobs 2 test-slow test-cluster SIZE="-p tests.sampling --sample 12 --hypothesis-profile=ci"
 
 test-thorough: $(STAMP) ## all of these tests, with all of their examples and requests: an hour
 	$(MAKE) --jobs 2 test-slow test-cluster SIZE="--hypothesis-profile=thorough"
