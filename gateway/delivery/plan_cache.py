@@ -131,7 +131,6 @@ class PlanCache:
 
 def is_plain_text(text: str) -> bool:
     """Return True if the specimen's proof is valid for `text`: it has no such sign and no probe word."""
-    # Separate checks are faster than a loop, and a character is found in a tenth of the time that a word takes.
     if "$" in text or "{" in text or "}" in text or (":" in text and ":-" in text):
         return False
     if (_RARE in text and MARK in text) or (not text.isascii() and (_FIRST in text or _LAST in text)):

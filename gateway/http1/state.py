@@ -3,6 +3,9 @@
 Each table lists, per state, the events that may happen in it and the state that follows. Any other event raises
 `UnexpectedEvent`: for example, an exchange cannot be finished twice, and a connection cannot take a second request
 before the first one is finished. Everything that arrives within a state, such as the pieces of a body, is no event.
+
+Those who move between states with each request keep states and moves as constants of their module: to look up a member
+of an Enum takes longer than the move.
 """
 
 from __future__ import annotations

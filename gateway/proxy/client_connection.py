@@ -100,7 +100,6 @@ def reset(transport: asyncio.Transport) -> None:
 
 _numbers = itertools.count(1)
 
-# Module constants, because an attribute of an Enum takes four times as long to look up.
 _IDLE, _HEAD, _BODY, _RESPONSE, _PIPELINED, _TUNNEL, _CLOSING, _ = state.Client
 _HEAD_READ = CLIENT.on(ClientEvent.HEAD_READ)
 _REQUEST_READ = CLIENT.on(ClientEvent.REQUEST_READ)

@@ -72,7 +72,6 @@ _STEPS = 256
 _LARGE = 250_000
 """Bytes that fill the loop's read buffer: more is waiting, and libuv would read up to 32 times in a row."""
 
-# Module constants, because an attribute of an Enum takes four times as long to look up.
 _IDLE, _HEAD, _BODY, _RESPONSE, _PIPELINED, _TUNNEL, _CLOSING, _ = state.Client
 _HEAD_BEGAN = CLIENT.on(ClientEvent.HEAD_BEGAN)
 _REQUEST_READ = CLIENT.on(ClientEvent.REQUEST_READ)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from gateway.config.schema import Settings
-from gateway.http1.request_heads import COUNTED, MOST_FORWARDS, Fields, Request
+from gateway.http1.request_heads import COUNTED, Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.observe.secrets import is_secret_header
 from gateway.ports import Answer
@@ -15,6 +15,7 @@ from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.forwarded import Forwarding
+from gateway.proxy.head_edits import head_edits
 from gateway.proxy.interfaces import Client
 from gateway.proxy.memory_read import MemoryRead, MemorySearch, is_small_search
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route, intent_of
@@ -102,18 +103,6 @@ def is_last_hop(request: Request) -> bool:
     return left is not None and request.method in COUNTED and not left.strip(b"0")
 
 
-def with_one_hop_less(request: Request) -> Request:
-    """Return the request with the `Max-Forwards` of an OPTIONS or a TRACE, which is above 0, reduced by one."""
-    fields = request.fields
-    if fields.max_forwards is None or request.method not in COUNTED:
-        return request
-    digits = fields.max_forwards.lstrip(b"0")
-    left = int(digits) - 1 if len(digits) < len(str(MOST_FORWARDS)) else MOST_FORWARDS
-    lines = [b"%b: %d" % (line[:12], left) if line[:13].lower() == b"max-forwards:" else line for line in fields.lines]
-    head = b"\r\n".join((*lines, b"", b""))
-    return Request(request.method, request.target, request.minor, Fields(head, 0, request.minor, fields.limits))
-
-
 class LastHop(Exchange):
     """An OPTIONS or a TRACE that the gateway responds to, even if more of its body follows."""
 
@@ -135,7 +124,6 @@ def _is_sensitive(name: str) -> bool:
     return is_secret_header(name) or name.lower().startswith(_IDENTITY)
 
 
-# Module constants, because an attribute of an Enum takes four times as long to look up.
 _PASSTHROUGH, _READ_MEMORY = Intent.PASSTHROUGH, Intent.READ_MEMORY
 
 
@@ -157,7 +145,7 @@ class Router:
         self._exchange = CopiedExchange if copies else Exchange
         self._memory_read = CopiedMemoryRead if copies else MemoryRead
         self._memory_search = CopiedMemorySearch if copies else MemorySearch
-        self._forwarding = forwarding
+        self._edits = head_edits(forwarding)
         self._auth = auth
         self._shows_sessions = shows_sessions
         self._shows_memory = settings.memory.readable
@@ -171,12 +159,10 @@ class Router:
     def exchange(self, port: ExchangePort, client: Client, request: Request) -> Exchange:
         """Make the exchange for `request`, whose head is changed as the settings say."""
         route = intent_of(request.method, request.target)
-        if request.fields.max_forwards is not None:
-            if is_last_hop(request):
-                return LastHop(port, client, request, route)
-            request = with_one_hop_less(request)
-        if self._forwarding.changes:
-            request = self._forwarding.of(request, client.peer)
+        if is_last_hop(request):
+            return LastHop(port, client, request, route)
+        for edit in self._edits:
+            request = edit(request, client.peer)
         if self._aliases and route.intent in RUNS and route.id in self._aliases:
             request, route = aliased(request, route, self._aliases[route.id])
         handled = route.intent is not _PASSTHROUGH and route.intent in self._handled_intents

@@ -131,8 +131,8 @@ def find_conversation(captured: Captured, content: bytes) -> str:
 
 def read_conversation(request: bytes, response: bytes) -> str:
     """Return the id that the response names, or else the request; "" if neither does. Both are JSON, or events."""
-    for body in (response, request):  # `rfind` takes a third of the time of `in`
-        if len(body) <= _SEARCHED and body.rfind(b"_id") < 0:
+    for body in (response, request):
+        if len(body) <= _SEARCHED and b"_id" not in body:
             continue
         for part in (body[:_SEARCHED], body[max(_SEARCHED, len(body) - _SEARCHED) :]):
             if b"_" not in part:  # base64 has none; for one byte, `in` is fast

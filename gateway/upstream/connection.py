@@ -90,7 +90,6 @@ _MAY_HAVE_RUN = "The cluster may have run the request. "
 _CHECK = "Check the cluster's log, and any proxy between the gateway and the cluster."
 _READS = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 
-# Module constants, because an attribute of an Enum takes four times as long to look up.
 _CONNECTING, _, _, _, _, _TUNNEL, _ = state.Upstream
 _CONNECTED = UPSTREAM.on(UpstreamEvent.CONNECTED)
 _REQUEST = UPSTREAM.on(UpstreamEvent.REQUEST)

@@ -22,7 +22,6 @@ _REFUSALS = frozenset({400, 413, 414, 431})
 _MOST_INTERIM = 5
 """Interim responses to one request, as many as Go's client takes. One that sends more may never send a final one."""
 
-# Module constants, because an attribute of an Enum takes four times as long to look up.
 _CONNECTING, _, _SENT, _HEAD, _BODY, _TUNNEL, _ = state.Upstream
 _RESPONSE_BEGAN = UPSTREAM.on(UpstreamEvent.RESPONSE_BEGAN)
 _INTERIM = UPSTREAM.on(UpstreamEvent.INTERIM)

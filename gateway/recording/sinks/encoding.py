@@ -91,34 +91,34 @@ def encode(record: ExchangeRecord) -> tuple[bytes, bytes]:
         UnicodeEncodeError: a text has a surrogate; see `without_surrogates`.
     """
     request, forwarded, response, answered = record.request, record.forwarded, record.response, record.answered
-    head = _Head(  # by position, because names take longer
-        record.id,
-        record.started,
-        record.seconds,
-        record.method,
-        record.target,
-        record.intent,
-        record.status,
-        record.worker,
-        record.connection,
-        record.client,
-        record.user_agent,
-        record.agent_id,
-        record.waited,
-        record.delivery,
-        record.error,
-        record.usage,
-        record.conversation,
-        record.trace_id,
-        record.trace,
-        record.protocol,
-        (
+    head = _Head(
+        id=record.id,
+        started=record.started,
+        seconds=record.seconds,
+        method=record.method,
+        target=record.target,
+        intent=record.intent,
+        status=record.status,
+        worker=record.worker,
+        connection=record.connection,
+        client=record.client,
+        user_agent=record.user_agent,
+        agent_id=record.agent_id,
+        waited=record.waited,
+        delivery=record.delivery,
+        error=record.error,
+        usage=record.usage,
+        conversation=record.conversation,
+        trace_id=record.trace_id,
+        trace=record.trace,
+        protocol=record.protocol,
+        sizes=(
             request.body.size,
             None if forwarded is None else forwarded.body.size,
             None if response is None else response.body.size,
             None if answered is None else answered.body.size,
         ),
-        record.scheme,
+        scheme=record.scheme,
     )
     content = Content(request, forwarded, record.rendered, response, answered, record.steps, record.guardrails)
     return _ENCODER.encode(head), _ENCODER.encode(content)
