@@ -121,6 +121,8 @@ def check(value: Any, problems: Problems, max_depth: int, place: str = "") -> No
     Raises:
         InvalidInput: there are more problems than are listed.
     """
+    if _is_strict(value, max_depth):
+        return
     waiting: list[tuple[Any, _Path, int]] = [(value, None, 1)]
 
     def name(path: _Path) -> str:
@@ -151,6 +153,17 @@ def check(value: Any, problems: Problems, max_depth: int, place: str = "") -> No
                         _check_string(key, partial(name, (at, key)), problems, "key")
                 children = [(element, (at, key), depth + 1) for key, element in _worth_a_look(item)]
                 waiting += reversed(children)
+
+
+def _is_strict(value: Any, levels: int) -> bool:
+    """Return True if nothing in `value` is refused, as in most bodies. levels: that it may have."""
+    if isinstance(value, str):
+        return _is_safe(value) or _UNSAFE.search(value) is None
+    if type(value) is dict:
+        return levels > 0 and all(map(_is_safe, value)) and all(_is_strict(one, levels - 1) for one in value.values())
+    if type(value) is list:
+        return levels > 0 and all(_is_strict(one, levels - 1) for one in value)
+    return isinstance(value, _SCALARS)
 
 
 def _worth_a_look(value: list[Any] | dict[str, Any]) -> Iterator[tuple[Any, Any]]:
