@@ -61,7 +61,7 @@ def child(place: str, key: str | int) -> str:
         return f"{place}[{key}]"
     if len(key) > _SHOWN:
         return f"{place}[{shorten(key)}]"
-    if _PLAIN_KEY.fullmatch(key):
+    if (key.isascii() and key.isidentifier()) or _PLAIN_KEY.fullmatch(key):
         return f"{place}.{key}" if place else key
     return f"{place}[{json.dumps(key)}]"
 
@@ -140,6 +140,10 @@ class Reading:
         self._items += count
         if self._items > self.limits.items:
             raise too_many_items(self.limits.items, self._items, place)
+
+    def is_as_written(self, value: str) -> bool:
+        """Return True if `text` would return `value` itself, and count nothing."""
+        return value not in self.extracted.blobs and PLACEHOLDER not in value
 
     def text(self, value: str, place: str) -> str:
         """Return `value`, or the extracted string it replaces; "" and a problem if that is not text.
@@ -224,8 +228,10 @@ class Fields:
 
     def string(self, name: str, expected: str = "string", required: bool = True) -> str | None:
         """Return the member's text; None if it is absent, None and a problem if it is not a string."""
-        value = self._typed(name, str, expected, required)
-        return None if value is None else self.reading.text(value, self.place(name))
+        value: str | None = self._typed(name, str, expected, required)
+        if value is None or self.reading.is_as_written(value):
+            return value
+        return self.reading.text(value, self.place(name))
 
     def name(self, name: str, expected: str = "non-empty string", required: bool = True) -> str | None:
         """Return the member's text, which must not be blank."""
