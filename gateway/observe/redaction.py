@@ -165,6 +165,9 @@ _WORD = re.compile(r"[A-Za-z-]+")
 """A word after a header's name in a list. It is taken for another name, not for a value."""
 _PART = re.compile(r'[^\s{}\[\],:"]{1,128}')
 """What may be a name between quotes."""
+_MEMBER = re.compile(r"\s*:\s*(?:\\*\Z|[\[{0-9-])")
+_ITEM = re.compile(r"\s*,\s*\\*\Z")
+"""What follows a name if its value does: a string, an object, an array or a number; or the next string of an array."""
 _FIELDS = (":", "event:", "id:", "retry:")
 """How lines of events begin that hold no data (the HTML standard, "Server-sent events")."""
 _DEPTH = 8
@@ -263,8 +266,8 @@ class Redactor:
         """Return a text that is not JSON. One that names a secret as JSON does is hidden whole."""
         if "{" in text or "[" in text:
             parts = text.split('"')
-            for number, part in enumerate(parts):
-                if _names_secret(part, found):
+            for number in range(len(parts)):
+                if _names_secret(parts, number, found):
                     for value in parts[number + 1 : number + 4]:
                         found.add(value.strip("\\"))
                     return marker(text)
@@ -342,9 +345,9 @@ def _is_header(name: str) -> bool:
     return name.lower() in _HEADERS or (name.lower().startswith("x-") and is_secret_name(name))
 
 
-def _names_secret(part: str, found: Secrets) -> bool:
-    """Return True if a part of a text between quotes is the name of a secret."""
-    name = part.strip("\\")
+def _names_secret(parts: Sequence[str], number: int, found: Secrets) -> bool:
+    """Return True if a part of a text, which quotes separate, names a secret that is beside it, as in JSON."""
+    name = parts[number].strip("\\")
     if _PART.fullmatch(name) is None:
         return False
     if "\\u" in name:
@@ -352,7 +355,11 @@ def _names_secret(part: str, found: Secrets) -> bool:
             name = json.loads(f'"{name}"')
         except ValueError:
             return True
-    return is_secret_name(name) or name in found.names
+    if not (is_secret_name(name) or name in found.names):
+        return False
+    before = parts[number - 2].strip("\\").lower() if number > 1 else ""
+    after = parts[number + 1] if number + 1 < len(parts) else ""
+    return before in _NAMES or _MEMBER.match(after) is not None or (_is_header(name) and _ITEM.match(after) is not None)
 
 
 def _hidden(value: Any, found: Secrets) -> str:

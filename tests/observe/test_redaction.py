@@ -204,6 +204,7 @@ def test_secrets_that_are_no_members(text: str, secret: str) -> None:
         '[["Authorization", "Content-Type", "b1"], ["authorization"], ["x", "b1"]]',
         'data: {"tokens": 5}\n\nevent: end\ndata: [DONE]\n\n',
         'he said "hello" to my password {twice}',
+        '[input[0]] Unknown member "password": it would not reach the model; expected one of "token", "a"',
         "https://h/a?monkey=1&design=2&signer=3",
         "2 tests pass: 5 of 7; the author's auth: none; error code = 5; a compass=north",
         "<p>pass the salt</p><code>x = 1</code><key>name</key><string>a</string>",
@@ -225,6 +226,9 @@ def test_counts_of_tokens_and_literals_are_shown(text: str) -> None:
         '{"password": "hunter2", "password": null}',
         'Failed to parse [{"a": 1, "secret_key": {"b": "hunter2"}}]',
         '{"a": 1} {"p\\u0061ssword": "hunter2"}',
+        'quoted [{\\"value\\": \\"hunter2\\", \\"name\\": \\"api_key\\"}]',
+        'headers ["X-Api-Key", "hunter2"]',
+        'in [{"password": 12345}',
         '"' + "x" * 1_100_000 + ' password=hunter2"',
     ],
 )
