@@ -140,7 +140,6 @@ def _find_run(data: Data, position: int) -> tuple[int, int] | None:
     while position < size:
         window = min(position + _WINDOW, size)
         text = bytes(data[position:window])
-        # For one byte, `in` is ten times as fast as for two.
         pattern = _ESCAPED_RUN if b"\\" in text and b"\\/" in text else _RUN
         match = pattern.search(data, position, window)
         if match is not None:

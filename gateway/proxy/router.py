@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from gateway.config.schema import Settings
-from gateway.http1.request_heads import COUNTED, Request
+from gateway.http1.request_heads import COUNTED, MOST_FORWARDS, Fields, Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.observe.secrets import is_secret_header
 from gateway.ports import Answer
@@ -15,7 +16,6 @@ from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.exchange import Exchange, ExchangePort
 from gateway.proxy.forwarded import Forwarding
-from gateway.proxy.head_edits import head_edits
 from gateway.proxy.interfaces import Client
 from gateway.proxy.memory_read import MemoryRead, MemorySearch, is_small_search
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route, intent_of
@@ -101,6 +101,31 @@ def is_last_hop(request: Request) -> bool:
     """Return True if the gateway must answer the request itself."""
     left = request.fields.max_forwards
     return left is not None and request.method in COUNTED and not left.strip(b"0")
+
+
+HeadEdit = Callable[[Request, str], Request]
+"""Returns the request to go on with; the one that it got if nothing changes. str: the address of the client."""
+
+
+def head_edits(forwarding: Forwarding) -> tuple[HeadEdit, ...]:
+    """Return what the gateway changes in the head of every request, in order, before anything else sees it.
+
+    What depends on the connection to the cluster comes later: headers per hop and Host (`Fields.lines_for`), length and
+    trace of a run (`gateway.proxy.run`), credentials (`gateway.upstream.auth`).
+    """
+    return (with_one_hop_less, *((forwarding.of,) if forwarding.changes else ()))
+
+
+def with_one_hop_less(request: Request, _: str = "") -> Request:
+    """Return the request with the `Max-Forwards` of an OPTIONS or a TRACE, which is above 0, reduced by one."""
+    fields = request.fields
+    if fields.max_forwards is None or request.method not in COUNTED:
+        return request
+    digits = fields.max_forwards.lstrip(b"0")
+    left = int(digits) - 1 if len(digits) < len(str(MOST_FORWARDS)) else MOST_FORWARDS
+    lines = [b"%b: %d" % (line[:12], left) if line[:13].lower() == b"max-forwards:" else line for line in fields.lines]
+    head = b"\r\n".join((*lines, b"", b""))
+    return Request(request.method, request.target, request.minor, Fields(head, 0, request.minor, fields.limits))
 
 
 class LastHop(Exchange):

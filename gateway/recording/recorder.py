@@ -173,10 +173,7 @@ GATHER = 0.1
 MANY = 2048
 """Exchanges from which no more are gathered."""
 _TURN = 0.002
-"""Seconds of work after which the thread pauses as long, so that the event loop gets its turn, unless much waits.
-
-Each change of threads costs as much as a record: the other one's data have left the processor's caches.
-"""
+"""Seconds of work after which the thread pauses as long, so that the event loop gets its turn, unless much waits."""
 
 
 class Recorder:

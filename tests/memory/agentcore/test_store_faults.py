@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -244,6 +244,19 @@ class _LosesAnAnswer:
         return getattr(self._client, name)
 
 
+async def _losing_writer(
+    other: AgentCoreStore, which: int, then: Callable[[], Coroutine[Any, Any, None]]
+) -> AgentCoreStore:
+    """Return a started store whose write number `which` is done and, after `then`, seems to have failed."""
+    loop = asyncio.get_running_loop()
+    service = _LosesAnAnswer(
+        connect(other._settings), which, lambda: asyncio.run_coroutine_threadsafe(then(), loop).result(60)
+    )
+    writer = AgentCoreStore(other._settings, lambda _: service, pause=0.001)
+    await writer.start()
+    return writer
+
+
 @pytest.mark.parametrize("which", [1, 2, 3, 4], ids=["medium", "first message", "last message", "entry"])
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "deleted and begun anew"])
 async def test_writer_whose_lost_write_is_deleted_meanwhile_gets_a_conflict(
@@ -258,12 +271,7 @@ async def test_writer_whose_lost_write_is_deleted_meanwhile_gets_a_conflict(
         if again:
             await other.append(key(), turn(), 0)
 
-    loop = asyncio.get_running_loop()
-    service = _LosesAnAnswer(
-        connect(other._settings), which, lambda: asyncio.run_coroutine_threadsafe(interfere(), loop).result(60)
-    )
-    writer = AgentCoreStore(other._settings, lambda _: service, pause=0.001)
-    await writer.start()
+    writer = await _losing_writer(other, which, interfere)
     with pytest.raises(SessionConflict) as caught:
         await writer.append(key(), turn(user("What is this?", LARGE), assistant("A cat.")), 1)
     assert caught.value.turns == int(again)
@@ -284,12 +292,7 @@ async def test_turn_that_another_writer_stored_while_this_one_looks_for_its_even
         await other.append(key(), added, 1)
         del emulator.state.events[lost]
 
-    loop = asyncio.get_running_loop()
-    service = _LosesAnAnswer(
-        connect(other._settings), 1, lambda: asyncio.run_coroutine_threadsafe(interfere(), loop).result(60)
-    )
-    writer = AgentCoreStore(other._settings, lambda _: service, pause=0.001)
-    await writer.start()
+    writer = await _losing_writer(other, 1, interfere)
     assert (await writer.append(key(), added, 1)).turns == 2
     await writer.close()
     await other.close()
@@ -306,12 +309,7 @@ async def test_pin_of_a_session_that_is_deleted_and_begun_anew_finds_none(
         assert await other.delete(key())
         await other.append(key(), turn(), 0)
 
-    loop = asyncio.get_running_loop()
-    service = _LosesAnAnswer(
-        connect(other._settings), 1, lambda: asyncio.run_coroutine_threadsafe(interfere(), loop).result(60)
-    )
-    writer = AgentCoreStore(other._settings, lambda _: service, pause=0.001)
-    await writer.start()
+    writer = await _losing_writer(other, 1, interfere)
     with pytest.raises(SessionNotFound):
         await writer.pin(key(), True)
     await writer.close()
