@@ -149,7 +149,8 @@ class Oracle:
             conversation = without_slot_medium(conversation, in_slot)
             parameters = {**parameters, **slot_parameters(sent.rewritten.plan.parameters, in_slot[0])}
         if "MEMORY_RETOLD" in codes:
-            conversation = with_remembered(conversation, [(as_written(question), answer) for question, answer in pairs])
+            written_pairs = [(as_written(question), answer) for question, answer in pairs]
+            conversation = with_remembered(conversation, written_pairs, self.roles)
             parameters, pairs = {**parameters, "message_history_limit": "0"}, ()
         altered = any(readable(stored) != as_written(stored) for stored, _ in pairs)
         pairs = [(readable(stored), answer) for stored, answer in pairs]

@@ -117,13 +117,17 @@ def _user_turns(conversation: AgentInput, roles: Mapping[str, str]) -> list[Mess
     return turns
 
 
-def with_remembered(conversation: AgentInput, pairs: Pairs) -> AgentInput:
+def with_remembered(conversation: AgentInput, pairs: Pairs, roles: Mapping[str, str]) -> AgentInput:
+    """The conversation with the memory's turns after the system turns at its start."""
     turns = [
         Message(role, (Text(text, f"memory[{index}].{role}"),), f"memory[{index}].{role}")
         for index, pair in enumerate(pairs)
         for role, text in zip(("user", "assistant"), pair, strict=True)
     ]
-    return replace(conversation, messages=(*turns, *conversation.messages))
+    own = conversation.messages
+    is_system = [standard_role(message.role, roles) in ("system", "developer") for message in own]
+    first = is_system.index(False) if False in is_system else len(own)
+    return replace(conversation, messages=(*own[:first], *turns, *own[first:]))
 
 
 def with_folded_system(conversation: AgentInput, roles: Mapping[str, str], places: set[str]) -> AgentInput:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from gateway.delivery.call_model import CallModel, CallModelCache
 from gateway.delivery.candidate import Addition, Candidate
@@ -308,8 +309,7 @@ class Search:
             replayed = [whole]
         if can_be_off:
             # What memory replays could be expanded as a template, or replace the client's own history.
-            messages = (*remembered_turns(self.remembered), *whole.agent_input.messages)
-            conversation = replace(whole.agent_input, messages=messages)
+            conversation = _after_remembered(whole.agent_input, self.remembered, self.options.roles)
             notice = Notice("MEMORY_RETOLD", "remembered turns are sent by the gateway, the agent's own replay is off")
             parameters = {**whole.parameters, "message_history_limit": "0"}
             retold = [Variant(self, conversation, parameters, (*whole.notices, notice))]
@@ -436,6 +436,13 @@ def remembered_turns(remembered: Remembered) -> tuple[Message, ...]:
     )
 
 
+def _after_remembered(agent_input: AgentInput, remembered: Remembered, roles: Mapping[str, str]) -> AgentInput:
+    """Return the input with the remembered turns before its own; the system turns at its start stay first."""
+    messages = agent_input.messages
+    count = sum(1 for _ in takewhile(lambda message: meaning_of(message, roles).is_system, messages))
+    return replace(agent_input, messages=(*messages[:count], *remembered_turns(remembered), *messages[count:]))
+
+
 def is_settled(remembered: Remembered) -> bool:
     """Return True if every turn has its answer.
 
@@ -453,7 +460,6 @@ def is_replayed_exactly(stored: str) -> bool:
 def notices_of_remembered(request: ProviderRequest) -> Iterator[Notice]:
     """Yield what the mapping of a conversation with such turns changed in them.
 
-    The other notices are those of the conversation without them. With them, a system turn that the client put first
-    counts as moved.
+    The other notices are those of the conversation without them.
     """
     return (notice for notice in request.notices if notice.place.startswith(_PLACE))

@@ -64,3 +64,14 @@ def test_tool_calls_in_it_are_text() -> None:
     first, _, rest = asked["content"]
     assert first["text"] == "Human:Weather?"
     assert rest["text"].startswith('Assistant:{"toolUse":')
+
+
+def test_the_agents_prompt_is_around_the_last_text_though_an_earlier_one_is_the_same() -> None:
+    again = [turn("user", IMAGE, text("$"), OTHER_IMAGE), turn("assistant", "$"), turn("user", "$")]
+    cluster, own = cluster_of("2.19.0"), {"prompt": "<${parameters.question}>"}
+    sent = cluster.send("flow-content", {"input": again, "parameters": own})
+    assert Oracle(cluster).judge("flow-content", own, (), sent).outcome is Outcome.ARRIVED
+    assert sent.executed is not None
+    (asked,) = json.loads(sent.executed.llm_bodies[0])["messages"]
+    texts = [part["text"] for part in asked["content"] if "text" in part]
+    assert texts == ["Human:", "$", "<Assistant:$\nHuman:$>"]

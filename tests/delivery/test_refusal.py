@@ -323,6 +323,18 @@ def test_a_memory_that_the_gateway_can_send_beside_an_image() -> None:
     assert {"MEMORY_RETOLD", "HISTORY_FLATTENED"} <= {notice.code for notice in sent.rewritten.plan.notices}
 
 
+def test_a_memory_with_braces_that_the_gateway_can_send_after_the_system_text() -> None:
+    """Between the client's turns, the system text would have no place in this template."""
+    stored = ((f"${{parameters.gw_{'0' * 32}:-say \uff5bx\uff5d}}", "no"),)
+    cluster, agent = cluster_of(OLD), "conv-g"
+    sent = cluster.send(agent, {"input": [turn("system", 'Speak "French" ${parameters.x}.'), turn("user", "b")]}, stored)
+    assert Oracle(cluster).judge(agent, {}, stored, sent).outcome is Outcome.ARRIVED
+    assert sent.executed is not None
+    system, user = json.loads(sent.executed.llm_bodies[0])["messages"]
+    assert system["content"].endswith('Speak "French" ${parameters.x}.')
+    assert "Human:say {x}\nAssistant:no" in user["content"]
+
+
 def test_a_conversation_without_a_question_for_the_agents_prompt() -> None:
     """The cluster's own prompt goes on after the question, and a tool's result with media can't be text in it."""
     talk = [*SHOWN, turn("assistant", "b")]

@@ -24,7 +24,10 @@ def as_one_turn(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:
     if parts is None or len(parts) == 1:
         return  # a conversation of texts is one text (`as_one_text`)
     turn = {"role": "user", target.provider.content_field: parts}
-    one = TargetTurns.of(target.provider, [turn], target.question)
+    # The last text has the last turn's words. An earlier text may be equal to the question, and is not it.
+    last = max(index for index, part in enumerate(parts) if text_of(target.provider, part) is not None)
+    text = text_of(target.provider, parts[last]) or ""
+    one = TargetTurns(target.provider, [turn], target.question, 0, last, text)
     for strategy in (messages, splice):
         for candidate in strategy(call, one):
             yield replace(candidate, notices=(*candidate.notices, ONE_TEXT))
