@@ -327,7 +327,8 @@ def test_a_memory_with_braces_that_the_gateway_can_send_after_the_system_text() 
     """Between the client's turns, the system text would have no place in this template."""
     stored = ((f"${{parameters.gw_{'0' * 32}:-say \uff5bx\uff5d}}", "no"),)
     cluster, agent = cluster_of(OLD), "conv-g"
-    sent = cluster.send(agent, {"input": [turn("system", 'Speak "French" ${parameters.x}.'), turn("user", "b")]}, stored)
+    asked = [turn("system", 'Speak "French" ${parameters.x}.'), turn("user", "b")]
+    sent = cluster.send(agent, {"input": asked}, stored)
     assert Oracle(cluster).judge(agent, {}, stored, sent).outcome is Outcome.ARRIVED
     assert sent.executed is not None
     system, user = json.loads(sent.executed.llm_bodies[0])["messages"]
