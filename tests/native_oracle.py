@@ -116,10 +116,10 @@ def carried(provider: str, conversation: AgentInput, found: Found, roles: Mappin
     conversation = with_notes(conversation, places.get("MEDIA_DESCRIBED", set()))
     change = _for_bedrock if provider.startswith("bedrock/") else _for_openai
     conversation = replace(conversation, messages=tuple(change(one, told) for one in conversation.messages))
-    if "TOOLS_AS_TEXT" in places:
-        conversation = with_tools_as_text(conversation, roles, places["TOOLS_AS_TEXT"])
     if "SYSTEM_FOLDED" in places:
         conversation = with_folded_system(conversation, roles, places["SYSTEM_FOLDED"])
+    if "TOOLS_AS_TEXT" in places:
+        conversation = with_tools_as_text(conversation, roles, places["TOOLS_AS_TEXT"])
     mapped = map_conversation(FORMATS[provider], conversation, roles)
     return replace(mapped, notices=mapped.notices | told)
 

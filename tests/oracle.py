@@ -137,8 +137,6 @@ class Oracle:
                 f"the agent's replay is {'off' if replay_off else 'on'}, and the notices are {sorted(codes)}"
             )
         written = {place for code, place in notices if code == "TOOLS_AS_TEXT"}
-        if written:
-            conversation = with_tools_as_text(conversation, self.roles, written)
         in_slot = [medium for medium in media_of(conversation) if ("MEDIA_IN_SLOT", medium.at) in notices]
         if "MEDIA_IN_SLOT" in codes:
             alone = [turn.content for turn in conversation.messages if turn.content == tuple(in_slot)]
@@ -157,6 +155,8 @@ class Oracle:
         folded = {place for code, place in notices if code == "SYSTEM_FOLDED"}
         if folded:
             conversation = with_folded_system(conversation, self.roles, folded)
+        if written:
+            conversation = with_tools_as_text(conversation, self.roles, written)
         check_memory(sent.stored, question, with_notes(sent.input, described), codes, self.roles)
         flat = "HISTORY_FLATTENED" in codes
         is_text = all(isinstance(block, Text) for block in conversation.messages[-1].content)

@@ -105,12 +105,13 @@ def _v2_provider(profile: AgentProfile) -> Provider:
 
 def _forms(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[tuple[AgentInput, tuple[Notice, ...]]]:
     """Yield the conversation, then with tools as text, then each with its system text in the first user turn."""
-    written = tools_as_text(agent_input, roles)
-    forms = [(agent_input, ()), *([(written[0], (written[1],))] if written else [])]
-    yield from forms
-    for form, notices in forms:
-        if folded := fold_system(form, roles):
-            yield folded[0], (*notices, folded[1])
+    conversations: list[tuple[AgentInput, tuple[Notice, ...]]] = [(agent_input, ())]
+    if folded := fold_system(agent_input, roles):
+        conversations.append((folded[0], (folded[1],)))
+    for conversation, notices in conversations:
+        yield conversation, notices
+        if written := tools_as_text(conversation, roles):
+            yield written[0], (written[1], *notices)
 
 
 def _mapped(provider: Provider, agent_input: AgentInput, form: AgentInput, options: MappingOptions) -> ProviderRequest:

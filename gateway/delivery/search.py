@@ -83,7 +83,10 @@ def map_input(provider: Provider, agent_input: AgentInput, options: MappingOptio
 
 
 class Variant:
-    """A form of the conversation to try, mapped once. parameters: what must be sent with it."""
+    """A form of the conversation to try, mapped once.
+
+    parameters: what must be sent with it. as_text: its tool blocks are sent as text.
+    """
 
     def __init__(
         self,
@@ -91,11 +94,13 @@ class Variant:
         agent_input: AgentInput,
         parameters: Mapping[str, str] | None = None,
         notices: tuple[Notice, ...] = (),
+        as_text: bool = False,
     ) -> None:
         self._search = search
         self.agent_input = agent_input
         self.parameters = parameters or {}
         self.notices = notices
+        self.as_text = as_text
 
     @computed_once
     def request(self) -> ProviderRequest:
@@ -104,22 +109,25 @@ class Variant:
         Raises:
             UndeliverableContent: the provider can't express it.
         """
-        return map_input(self._search.provider, self.agent_input, self._search.options_for(self.agent_input))
+        written = tools_as_text(self.agent_input, self._search.options.roles) if self.as_text else None
+        agent_input = self.agent_input if written is None else written[0]
+        return map_input(self._search.provider, agent_input, self._search.options_for(agent_input))
 
     def forms(self) -> Iterator[Variant]:
         """Yield this variant, then, if it has tool blocks and all of them can be text, the variant where they are."""
         yield self
-        if written := self._changed(tools_as_text(self.agent_input, self._search.options.roles)):
-            yield written
+        if written := tools_as_text(self.agent_input, self._search.options.roles):
+            yield Variant(self._search, self.agent_input, self.parameters, (*self.notices, written[1]), as_text=True)
 
     def fold(self) -> Variant | None:
-        """Return this variant with its system text in the first user turn; None if there is none, or no such turn."""
-        return self._changed(fold_system(self.agent_input, self._search.options.roles))
+        """Return this variant with its system text in the first user turn; None if there is none, or no such turn.
 
-    def _changed(self, change: tuple[AgentInput, Notice] | None) -> Variant | None:
-        if change is None:
+        A tool's turn is none, though it is sent as the user's where it is text.
+        """
+        folded = fold_system(self.agent_input, self._search.options.roles)
+        if folded is None:
             return None
-        return Variant(self._search, change[0], self.parameters, (*self.notices, change[1]))
+        return Variant(self._search, folded[0], self.parameters, (*self.notices, folded[1]), self.as_text)
 
 
 @dataclass(frozen=True)
@@ -312,7 +320,7 @@ class Search:
             conversation = _after_remembered(whole.agent_input, self.remembered, self.options.roles)
             notice = Notice("MEMORY_RETOLD", "remembered turns are sent by the gateway, the agent's own replay is off")
             parameters = {**whole.parameters, "message_history_limit": "0"}
-            retold = [Variant(self, conversation, parameters, (*whole.notices, notice))]
+            retold = [Variant(self, conversation, parameters, (*whole.notices, notice), whole.as_text)]
         is_exact = all(map(is_replayed_exactly, texts))
         yield from (*replayed, *retold) if is_exact else (*retold, *replayed)
 

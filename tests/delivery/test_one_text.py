@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.delivery.cases import CASES, IMAGE, text, turn
+from tests.delivery.cases import CALL, CASES, IMAGE, text, turn
 from tests.delivery.simulated_cluster import FLOW_PROMPT, cluster_of
 from tests.oracle import Oracle, Outcome
 
@@ -34,6 +34,19 @@ def test_the_assistant_may_be_last_where_the_provider_takes_that(version: str, a
     assert sent.executed is not None
     assert json.dumps(WHOLE.rpartition("\n")[0])[1:-1] in json.dumps(json.loads(sent.executed.llm_bodies[0]))
     assert Oracle(cluster_of(version)).judge(agent, {}, (), sent).outcome is Outcome.ARRIVED
+
+
+@pytest.mark.parametrize("agent", ["flow-c", "flow-d"])
+def test_system_text_is_in_the_users_turn_and_not_in_a_tools(agent: str) -> None:
+    talk = [turn("system", "Be brief."), turn("reviewer", "a"), turn("assistant", CALL)]
+    talk += [{"role": "tool", "toolCallId": "t1", "content": [text("b")]}, turn("user", "c")]
+    cluster = cluster_of("2.19.0")
+    sent = cluster.send(agent, {"input": talk})
+    verdict = Oracle(cluster).judge(agent, {}, (), sent)
+    assert verdict.outcome is Outcome.ARRIVED, verdict
+    assert {"SYSTEM_FOLDED", "TOOLS_AS_TEXT", "HISTORY_IN_QUESTION"} <= set(verdict.notices)
+    assert sent.executed is not None
+    assert "Be brief.\\nc" in sent.executed.llm_bodies[0]
 
 
 def test_other_tools_get_the_question_alone() -> None:
