@@ -12,18 +12,13 @@ from typing import Any
 
 import msgspec
 
+from gateway.config.memory import Window
 from gateway.errors import InvalidInput, Problem
-from gateway.memory.conversion import (
-    NewInput,
-    Place,
-    as_input,
-    convert,
-    count_known,
-    place_map,
-    relocate,
-)
+from gateway.memory.conversion import NewInput, Place, as_input, convert, place_map, relocate
+from gateway.memory.matching import Match, match
 from gateway.memory.model import Message, Metadata, StoredMessage
 from gateway.memory.repair import Placed, repair
+from gateway.memory.window import window_start
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
@@ -35,6 +30,7 @@ from gateway.unified.request import ExecuteRequest, parameters_as_strings, read_
 
 IDS = ("memory_id", "session_id")
 """Parameters that name the session. The cluster does not get them, nor its own ids of a conversation's parts."""
+NO_LIMITS = Window(turns=0, tokens=0, bytes=0)
 _QUESTION = "parameters.question"
 _NOT_SENT = frozenset({*IDS, "parent_interaction_id", "question"})
 _STEPS_LEFT_OUT = Notice(
@@ -58,30 +54,42 @@ class SessionRequest:
 class Earlier:
     """What the session holds.
 
-    history: the messages to send. recent: all that are known, some of which may not fit; among them, those that the
-    client repeats are found. system: the system text. notices: what was changed in `history`.
+    stored: the newest messages of the conversation, oldest first, at least as many as the window takes. more: it has
+    older ones. system: the system text. with_steps: the tool calls and the reasoning in answers are sent.
     """
 
-    history: Sequence[StoredMessage] = ()
-    recent: Sequence[StoredMessage] = ()
+    stored: Sequence[StoredMessage] = ()
+    window: Window = NO_LIMITS
+    more: bool = False
     system: str = ""
-    notices: tuple[Notice, ...] = ()
+    with_steps: bool = True
 
     @property
     def has_steps(self) -> bool:
-        """True if an answer of the agent brought tool calls, results or reasoning."""
-        return any(_is_step(block) for item in self.history if _is_answer(item) for block in item.message.content)
+        """True if answers are sent that brought tool calls, results or reasoning."""
+        answers = (item for item in self.stored if _is_answer(item)) if self.with_steps else ()
+        return any(_is_step(block) for item in answers for block in item.message.content)
 
     def without_steps(self) -> Earlier:
-        """Return the same without the tool calls, results and reasoning of the agent's answers."""
-        kept = []
-        for item in self.history:
-            content = tuple(block for block in item.message.content if not (_is_answer(item) and _is_step(block)))
-            if content:
-                kept.append(
-                    msgspec.structs.replace(item, message=msgspec.structs.replace(item.message, content=content))
-                )
-        return replace(self, history=kept, notices=(_STEPS_LEFT_OUT,))
+        """Return the same, of which the tool calls, results and reasoning of the agent's answers are not sent."""
+        return replace(self, with_steps=False)
+
+    def history(self, found: Match | None) -> Sequence[StoredMessage]:
+        """Return the messages to send: what fits the window, and all that the client itself sent."""
+        end = len(self.stored) if found is None else found.end
+        kept = self.stored[:end]
+        start = window_start(kept, self.window) or 0
+        kept = kept[start if found is None else min(start, found.begin) :]
+        return kept if self.with_steps else _without_steps(kept)
+
+
+def _without_steps(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+    kept = []
+    for item in messages:
+        content = tuple(block for block in item.message.content if not (_is_answer(item) and _is_step(block)))
+        if content:
+            kept.append(msgspec.structs.replace(item, message=msgspec.structs.replace(item.message, content=content)))
+    return kept
 
 
 def _is_answer(item: StoredMessage) -> bool:
@@ -122,21 +130,55 @@ def compose(
     agent_input = read_new_input(request)
     metadata = msgspec.structs.replace(metadata, input_type=agent_input.type.value)
     new = convert(agent_input, metadata, roles, turn_id)
-    known = 0
-    if agent_input.type is InputType.MESSAGES and earlier.recent:
-        known = count_known([item.message for item in new.messages], earlier.recent)
-    added = tuple(item.message for item in new.messages[known:])
+    found = None
+    if agent_input.type is InputType.MESSAGES:
+        found = match([item.message for item in new.messages], earlier.stored, earlier.more)
+    history = earlier.history(found)
+    added = _added(new, found, earlier)
     if not added:
         raise _nothing_new()
-    placed = [Placed(item.message, f"memory[{item.seq}]") for item in earlier.history]
-    repaired, notices = repair(placed, added)
+    again = found.again if found is not None else ()
+    repaired, notices = repair([_placed(item) for item in (*history, *again)], added[len(again) :])
     written = _Written(profile, request, agent_input)
-    if not known and not repaired and not (earlier.system and new.system is None):
+    if found is None and not repaired and not (earlier.system and new.system is None):
         written.add_all_new()
     else:
-        _write(written, new, known, earlier, repaired)
+        _write(written, new, found or Match(0, 0, 0), earlier, repaired)
     body, merged = written.read(roles)
-    return SessionRequest(body, merged, added, new.system, (*earlier.notices, *notices))
+    steps = () if earlier.with_steps else (_STEPS_LEFT_OUT,)
+    return SessionRequest(body, merged, added, new.system, (*_parted(found, earlier), *steps, *notices))
+
+
+def _placed(item: StoredMessage) -> Placed:
+    return Placed(item.message, f"memory[{item.seq}]")
+
+
+def _added(new: NewInput, found: Match | None, earlier: Earlier) -> tuple[Message, ...]:
+    """Return the messages that the turn adds to the session: those that are new, or are answered again."""
+    if found is None:
+        return tuple(item.message for item in new.messages)
+    after = 0
+    if found.end:
+        after = earlier.stored[found.end - 1].seq + 1
+    elif found.before:
+        after = earlier.stored[0].seq
+    asked = [item.message for item in found.again]
+    messages = [*asked, *(item.message for item in new.messages[found.new :])]
+    about = new.messages[0].message.metadata
+    metadata = msgspec.structs.replace(about, after=after)
+    return tuple(msgspec.structs.replace(message, metadata=metadata) for message in messages)
+
+
+def _parted(found: Match | None, earlier: Earlier) -> tuple[Notice, ...]:
+    """Return the notice that says where the client's conversation is another than the session's."""
+    if found is None or found.end + len(found.again) >= len(earlier.stored):
+        return ()
+    at = _placed(earlier.stored[found.end]).at
+    if found.again:
+        return (
+            Notice("MEMORY_ANSWERED_AGAIN", "this is answered again, in place of what the session has after it", at),
+        )
+    return (Notice("MEMORY_FORKED", "from here on, the client's messages take the place of the session's", at),)
 
 
 def _read(body: bytes, limits: ParseLimits, place: Place, roles: Mapping[str, str]) -> ExecuteRequest:
@@ -153,14 +195,16 @@ def _read(body: bytes, limits: ParseLimits, place: Place, roles: Mapping[str, st
         raise InvalidInput(reason, problems, _UNREADABLE, error.repeats) from None
 
 
-def _write(written: _Written, new: NewInput, known: int, earlier: Earlier, repaired: Sequence[Placed]) -> None:
-    """Write system text, the session's messages, and what is new, in this order."""
-    first = new.messages[known].index
+def _write(written: _Written, new: NewInput, found: Match, earlier: Earlier, repaired: Sequence[Placed]) -> None:
+    """Write system text, the conversation so far, and what is new or is answered again, in this order."""
+    first = new.messages[found.new].index if found.new < len(new.messages) else written.count
     if new.system is None and earlier.system:
         written.add_stored(Placed(Message("user", ({"text": earlier.system},)), "memory.system"), role="system")
     for index in new.system_indexes:
         if index < first:
             written.add_new(index)
+    for item in new.messages[: found.before]:
+        written.add_new(item.index)
     for placed in repaired:
         written.add_stored(placed)
     for index in range(first, written.count):

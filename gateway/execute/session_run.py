@@ -112,7 +112,8 @@ class SessionRun(AnswerStage):
         self._profile = profile
         self._session = session
         self._turn_id = new_turn_id()
-        self._earlier = Earlier(session.history, session.recent, session.system)
+        window = runs.settings.memory.window
+        self._earlier = Earlier(session.recent, window, session.more, session.system)
         model = profile.models[0].id if profile.models else ""
         self._metadata = Metadata(runs.sessions.clock(), "", profile.id, profile.provider, model)
         self._stream = SessionStream(profile, session.id if session.turns else None) if call.streaming else None
@@ -121,7 +122,7 @@ class SessionRun(AnswerStage):
     async def compose(self) -> None:
         """Write the request with the session's messages."""
         roles = self._runs.settings.agents.roles
-        stored = sum(measure(item.message)[0] for item in self._earlier.history)
+        stored = sum(measure(item.message)[0] for item in self._earlier.stored)
         small = self._request.is_small and len(self._call.body) + stored <= _SMALL
         self.sent = await run_here_if(
             small, compose, self._profile, self._request, self._earlier, self._metadata, roles, self._turn_id

@@ -54,7 +54,9 @@ class Metadata(Struct, frozen=True, omit_defaults=True):
     """What is known about a message. Empty for what is not known.
 
     created: seconds since the epoch. input_type: text, content_blocks or messages; of the request that brought it.
-    failed: the run failed, so the turn has no answer. extra: other values, as other programs store them.
+    failed: the run failed, so the turn has no answer. after: how many messages the session had, for a client that sent
+    the conversation with the turn: those from this `seq` up to the turn are another branch, which is not sent again.
+    None where it sent what is new alone. extra: other values, as other programs store them.
     """
 
     created: float = 0.0
@@ -64,6 +66,7 @@ class Metadata(Struct, frozen=True, omit_defaults=True):
     model: str = ""
     usage: Usage | None = None
     failed: bool = False
+    after: int | None = None
     extra: dict[str, Any] = {}
 
 

@@ -9,7 +9,7 @@ from math import inf
 from gateway.config.memory import Window
 from gateway.memory.model import Owner, Session, SessionKey, StoredMessage
 from gateway.memory.store import NEWEST, SessionNotFound, Store
-from gateway.memory.window import measure, window_start, without_failed
+from gateway.memory.window import live_messages, measure, window_start
 
 PAGE = 100
 MOST_BYTES = 16 * 1024 * 1024
@@ -18,8 +18,8 @@ _RANGE = 20
 """Messages that are loaded at a time where a range is read."""
 _WINDOW = 40
 """Messages that are loaded at a time where the window is read."""
-_MOST_FAILED = 2_000
-"""Messages of failed turns after which no older ones are read, so that a request has an end."""
+_MOST_UNSENT = 2_000
+"""Messages of failed turns and other branches after which no older ones are read, so that a request has an end."""
 _TURN = 4
 """Messages that are loaded at a time where one turn is read; most turns have two."""
 
@@ -50,10 +50,10 @@ async def read_messages(
         start, size = end, min(2 * size, page_size)
 
 
-async def read_window(store: Store, key: SessionKey, limits: Window) -> tuple[int, list[StoredMessage], int]:
-    """Load pages, the newest first, until the window is full, or there are `_MOST_FAILED` messages of failed turns.
+async def read_window(store: Store, key: SessionKey, limits: Window) -> tuple[int, list[StoredMessage], bool]:
+    """Load pages, the newest first, until the window is full, or there are `_MOST_UNSENT` messages that are not sent.
 
-    Return the last turn's number, the messages without those of failed turns, and where in them the window begins.
+    Return the last turn's number, the conversation's newest messages, and whether it has older ones.
 
     Raises:
         SessionNotFound, UnreadableSession: as `Store.load`.
@@ -63,12 +63,11 @@ async def read_window(store: Store, key: SessionKey, limits: Window) -> tuple[in
     while True:
         page = await store.load(key, before, _WINDOW, limits.bytes)
         turns = max(turns, *(stored.turn for stored in page.messages), 0)
-        live = without_failed([*page.messages, *live])
+        live = live_messages([*page.messages, *live])
         loaded += len(page.messages)
-        more = page.more and bool(page.messages) and loaded - len(live) < _MOST_FAILED
-        start = window_start(live, limits, more)
-        if start is not None:
-            return turns, live, start
+        more = page.more and bool(page.messages) and loaded - len(live) < _MOST_UNSENT
+        if window_start(live, limits, more) is not None:
+            return turns, live, more
         before = page.messages[0].seq
 
 

@@ -113,9 +113,9 @@ class OpenSession:
     """A session that a request uses. It is released once its turn is stored, or with `release`.
 
     key: None if the store can't be used and the request is answered without memory. id: for the client; "" if there
-    is no such session, as when its first turn was not stored. turns: how many the session has. history: the messages to
-    send, oldest first. recent: these, and older ones that do not fit, to know again what a client repeats. system: the
-    session's system text.
+    is no such session, as when its first turn was not stored. turns: how many the session has. recent: the newest
+    messages of the conversation, oldest first, at least as many as the window takes. more: it has older ones. system:
+    the session's system text.
     """
 
     def __init__(
@@ -124,15 +124,15 @@ class OpenSession:
         key: SessionKey | None,
         id: str = "",
         turns: int = 0,
-        history: Sequence[StoredMessage] = (),
         recent: Sequence[StoredMessage] = (),
+        more: bool = False,
         system: str = "",
     ) -> None:
         self.key = key
         self.id = id
         self.turns = turns
-        self.history = history
         self.recent = recent
+        self.more = more
         self.system = system
         self._sessions = sessions
         self._in_use = key is not None
@@ -342,8 +342,8 @@ class Sessions:
         session = await self._store.session(key)
         if session is None:
             raise _not_found(key.id, key.owner)
-        turns, recent, start = await read_window(self._store, key, self.settings.window)
-        return OpenSession(self, key, key.id, max(turns, session.turns), recent[start:], recent, session.system)
+        turns, recent, more = await read_window(self._store, key, self.settings.window)
+        return OpenSession(self, key, key.id, max(turns, session.turns), recent, more, session.system)
 
     def _begin_proof(self) -> asyncio.Task[None] | None:
         """Begin to prove that the store takes writes, as an LLM call costs money. Requests share a probe.

@@ -17,13 +17,23 @@ _FRAME = 64
 """Bytes of JSON around the data of a medium."""
 
 
-def without_failed(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
-    """Return the messages without those of failed turns, which are not sent again.
+def live_messages(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """Return the messages of the conversation as it is now: without failed turns, and without other branches.
 
     ML Commons leaves out a turn without an answer as well (docs/internals/facts.md, "Answers and memory").
     """
     failed = {stored.turn for stored in messages if stored.message.metadata.failed}
-    return [stored for stored in messages if stored.turn not in failed]
+    live: list[StoredMessage] = []
+    end, turn = float("inf"), 0
+    for stored in reversed(messages):
+        about = stored.message.metadata
+        if stored.turn in failed or (stored.turn != turn and stored.seq >= end):
+            continue
+        live.append(stored)
+        turn = stored.turn
+        if about.after is not None:
+            end = min(end, about.after)
+    return live[::-1]
 
 
 def window_start(messages: Sequence[StoredMessage], limits: Window, more: bool = False) -> int | None:

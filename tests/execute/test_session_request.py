@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.config.memory import Window
 from gateway.errors import InvalidInput
 from gateway.execute.session_request import Earlier, SessionRequest, compose
 from gateway.memory.model import Message, Metadata, StoredMessage
@@ -24,7 +25,7 @@ SENT = Metadata(input_type="text")
 
 def earlier(*messages: Message, system: str = "") -> Earlier:
     stored = [StoredMessage(7 + seq, 3, "t", message) for seq, message in enumerate(messages)]
-    return Earlier(stored, stored, system)
+    return Earlier(stored, system=system)
 
 
 ONE = earlier(user("See:", image(), metadata=SENT), assistant("A dot."))
@@ -69,7 +70,7 @@ def test_the_client_knows_every_place(body: Any, expected: list[str]) -> None:
 
 
 def test_system_text_comes_first_and_the_requests_own_replaces_the_sessions() -> None:
-    before = Earlier(ONE.history, ONE.recent, "Be brief.")
+    before = Earlier(ONE.stored, system="Be brief.")
     assert places(composed({"input": "And?"}, before)) == ["memory.system.content[0]", *STORED, "input"]
     own = [{"role": "user", "content": "Hm."}, {"role": "system", "content": "Be long."}]
     assert places(composed({"input": own[::-1]}, before)) == ["input[0].content", *STORED, "input[1].content"]
@@ -114,7 +115,7 @@ def test_steps_of_answers_can_be_left_out_but_not_those_of_clients() -> None:
     assert before.has_steps
     less = before.without_steps()
     assert not less.has_steps
-    kept = [item.message.content for item in less.history]
+    kept = [item.message.content for item in less.history(None)]
     assert kept == [*(message.content for message in own), (text("So."),), (text("Done."),)]
     assert [notice.code for notice in composed({"input": "?"}, less).notices] == ["MEMORY_STEPS_LEFT_OUT"]
 
@@ -126,8 +127,8 @@ def test_a_client_that_repeats_what_is_not_sent_adds_only_what_is_new() -> None:
     roles = ("user", "assistant", "user", "assistant", "user")
     contents = ([text("weather?")], [call], [result], [text("Sunny.")], [text("And now?")])
     body = {"input": [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]}
-    does_not_fit = Earlier((), before.recent)
-    for held, sent in ((before, 5), (before.without_steps(), 3), (does_not_fit, 1)):
+    does_not_fit = Earlier(before.stored, Window(bytes=1))
+    for held, sent in ((before, 5), (before.without_steps(), 3), (does_not_fit, 5)):
         request = composed(body, held)
         assert [message.content for message in request.new] == [(text("And now?"),)]
         assert len(json.loads(request.body)["input"]) == sent

@@ -104,7 +104,7 @@ async def test_a_session_has_its_turns_in_order() -> None:
     used = sessions(InMemoryStore())
     id_ = await begun(used, turn(user("1"), assistant("2"), system="Be brief."), turn(user("3"), assistant("4")))
     opened = await used.open(OWNER, id_)
-    assert (opened.turns, opened.system, texts(opened.history)) == (2, "Be brief.", ["1", "2", "3", "4"])
+    assert (opened.turns, opened.system, texts(opened.recent)) == (2, "Be brief.", ["1", "2", "3", "4"])
     opened.release()
     assert not len(used.busy)
 
@@ -123,7 +123,7 @@ async def test_only_pages_that_may_fit_are_loaded() -> None:
     id_ = await begun(used, *(turn() for _ in range(100)))
     store.loads.clear()
     opened = await used.open(OWNER, id_)
-    assert len(opened.history) == 60
+    assert (len(opened.recent), opened.more) == (80, True)
     assert len(store.loads) == 2
 
 
@@ -131,7 +131,6 @@ async def test_what_does_not_fit_is_known() -> None:
     used = sessions(InMemoryStore(), window=Window(bytes=100))
     id_ = await begun(used, turn(user("1" * 100), assistant("2")))
     opened = await used.open(OWNER, id_)
-    assert texts(opened.history) == []
     assert texts(opened.recent) == ["1" * 100, "2"]
 
 
@@ -140,21 +139,21 @@ async def test_failed_turns_are_counted_but_not_sent() -> None:
     failed = user("lost", metadata=Metadata(failed=True))
     id_ = await begun(used, turn(user("1"), assistant("2")), turn(failed))
     opened = await used.open(OWNER, id_)
-    assert (opened.turns, texts(opened.history)) == (2, ["1", "2"])
+    assert (opened.turns, texts(opened.recent)) == (2, ["1", "2"])
 
 
 @pytest.mark.parametrize(("count", "history", "loads"), [(99, ["1", "2"], 3), (1000, [], 3)])
 async def test_a_session_of_many_failed_turns_is_not_read_whole(
     count: int, history: list[str], loads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.memory.reading._MOST_FAILED", 100)
+    monkeypatch.setattr("gateway.memory.reading._MOST_UNSENT", 100)
     store = FaultyStore()
     used = sessions(store)
     id_ = await begun(used, turn(user("1"), assistant("2")))
     for number in range(count):
         await store.append(SessionKey(OWNER, id_), turn(user("lost", metadata=Metadata(failed=True))), number + 1)
     opened = await used.open(OWNER, id_)
-    assert (opened.turns, texts(opened.history), len(store.loads)) == (count + 1, history, loads)
+    assert (opened.turns, texts(opened.recent), len(store.loads)) == (count + 1, history, loads)
 
 
 async def test_requests_enter_in_order_and_one_may_give_up() -> None:
@@ -197,7 +196,7 @@ async def test_a_turn_that_is_late_comes_after_the_others() -> None:
     (notice,) = await late.commit(turn(user("second"), assistant("2")))
     assert notice.code == "MEMORY_CONCURRENT"
     opened = await used.open(OWNER, id_)
-    assert texts(opened.history)[2:] == ["first", "1", "second", "2"]
+    assert texts(opened.recent)[2:] == ["first", "1", "second", "2"]
 
 
 async def test_a_deleted_session_does_not_come_back() -> None:
@@ -255,7 +254,7 @@ async def test_a_store_that_is_down_refuses_or_is_done_without(given: str) -> No
     with pytest.raises(MemoryUnavailable):
         await strict.open(OWNER, id_)
     opened = await lenient.open(OWNER, id_)
-    assert (opened.id, opened.history) == (id_, ())
+    assert (opened.id, opened.recent) == (id_, ())
     assert [notice.code for notice in opened.notices] == ["MEMORY_UNAVAILABLE"]
     assert await opened.commit(turn()) == ()
     assert not len(strict.busy)
@@ -399,7 +398,7 @@ async def test_a_turn_is_sent_once_more_if_the_connection_is_lost(lost: int, cod
     opened = await used.open(OWNER, id_)
     store.lost = lost
     assert [notice.code for notice in await opened.commit(turn(user("3"), assistant("4")))] == codes
-    assert texts((await used.open(OWNER, id_)).history)[2:] == ["3", "4"]
+    assert texts((await used.open(OWNER, id_)).recent)[2:] == ["3", "4"]
 
 
 async def test_a_store_has_the_time_of_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.config.memory import Window
 from gateway.memory.model import Message, Metadata, StoredMessage
-from gateway.memory.window import measure, window_start, without_failed
+from gateway.memory.window import live_messages, measure, window_start
 from tests.memory.conversations import assistant, image, text, tool_result, tool_use, user
 
 NO_LIMIT = Window(turns=0, tokens=0, bytes=0)
@@ -72,7 +73,20 @@ def test_lone_surrogates_are_measured() -> None:
 def test_failed_turns_are_left_out() -> None:
     failed = user("nobody answers", metadata=Metadata(failed=True))
     messages = stored([QUESTION, [user("part of it"), failed], QUESTION])
-    assert [item.turn for item in without_failed(messages)] == [1, 1, 3, 3]
+    assert [item.turn for item in live_messages(messages)] == [1, 1, 3, 3]
+
+
+def test_other_branches_are_left_out() -> None:
+    def after(messages: int, **more: Any) -> list[Message]:
+        return [user("why?", metadata=Metadata(input_type="messages", after=messages, **more)), assistant("because")]
+
+    assert [item.seq for item in live_messages(stored([QUESTION, after(2)]))] == [0, 1, 2, 3]
+    assert [item.seq for item in live_messages(stored([QUESTION, QUESTION, after(2)]))] == [0, 1, 4, 5]
+    assert [item.seq for item in live_messages(stored([QUESTION, QUESTION, after(3)]))] == [0, 1, 2, 4, 5]
+    assert [item.seq for item in live_messages(stored([QUESTION, after(0), after(4)]))] == [2, 3, 4, 5]
+    assert [item.seq for item in live_messages(stored([QUESTION, after(2), after(2), after(6)]))] == [0, 1, 4, 5, 6, 7]
+    failed = [after(0, failed=True)[0]]
+    assert [item.seq for item in live_messages(stored([QUESTION, failed, QUESTION]))] == [0, 1, 3, 4]
 
 
 BLOCKS = st.sampled_from(

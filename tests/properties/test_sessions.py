@@ -131,6 +131,7 @@ class Model:
         self.sent: list[Json] = []
         self.stored: list[Json] = []
         self.system = ""
+        self.sends_whole = False
 
     def expected(self, new: list[Json]) -> AgentInput:
         """The whole conversation, with the places that the client knows."""
@@ -144,11 +145,12 @@ class Model:
         assert read.input is not None
         return relocate(read.input, place_map([lambda rest, at=at: at + rest for _, at in parts]))
 
-    def is_changed_by(self, new: list[Json]) -> bool:
-        """Whether these messages begin as the session does, and then differ from it."""
+    def may_repeat(self, new: list[Json]) -> bool:
+        """Whether these messages may be the session's own, perhaps changed."""
         begun = [_alike(_stored(message)) for message in new if message["role"].casefold() not in SYSTEM]
-        known = [_alike(message) for message in self.stored[: len(begun)]]
-        return begun[:1] == known[:1] and begun != known
+        stored = [_alike(message) for message in self.stored]
+        repeats = any(message in stored for message in begun) and any(m["role"] == "assistant" for m in begun)
+        return self.sends_whole or repeats or (bool(stored) and begun[:1] == stored[:1])
 
     def add(self, new: list[Json]) -> None:
         """A turn was answered."""
@@ -222,8 +224,8 @@ class Session(RuleBasedStateMachine):
         if restarts:
             self.deployment.restart()
         new = messages_of(value)
-        if self.model.is_changed_by(new):
-            return  # then the messages that they share are known (tests/memory/test_prefix.py)
+        if isinstance(value, list) and "role" in value[0] and self.model.may_repeat(new):
+            return  # they may be a branch of it (tests/properties/test_branches.py)
         body = {"parameters": {"question": value}} if as_question and isinstance(value, str) else {"input": value}
         self._ask(body, new, isinstance(value, list) and "role" in value[0])
 
@@ -233,6 +235,7 @@ class Session(RuleBasedStateMachine):
         if any(message["role"].casefold() in SYSTEM for message in self.model.sent):
             return  # then the client's system text is sent once more, and replaces the stored one
         self._ask({"input": [*self.model.sent, new]}, [new], True, len(self.model.sent))
+        self.model.sends_whole = True
 
     def _ask(self, body: Json, new: list[Json], has_places: bool, known: int = 0) -> None:
         body = {**body, "parameters": {**body.get("parameters", {}), "memory_id": self.memory_id}}
