@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.memory.model import Block, Message, StoredMessage
-
-MEDIA = frozenset({"image", "video", "document", "audio"})
+from gateway.memory.window import MEDIA
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +185,9 @@ def _letters(message: Message) -> tuple[str, str]:
 
 def _sends_whole(stored: Sequence[StoredMessage]) -> bool:
     """Return True if the client has sent the conversation with a turn, and not what was new alone."""
-    later = [
-        item.message.metadata for item in stored if item.turn != stored[0].turn and item.message.metadata.input_type
-    ]
-    begun = any(item.message.metadata.after is not None for item in stored)
-    return begun and all(metadata.after is not None for metadata in later)
+    asked = [(item.turn, item.message.metadata.after) for item in stored if item.message.metadata.input_type]
+    later = [after for turn, after in asked if turn != stored[0].turn]
+    return any(after is not None for _, after in asked) and None not in later
 
 
 def is_same(sent: Message, stored: Message) -> bool:

@@ -12,7 +12,8 @@ from gateway.memory.model import Block, Message, StoredMessage
 from gateway.providers.responses import member, text
 
 _MEDIUM_TOKENS = 1500
-_MEDIA = frozenset({"image", "video", "document", "audio"})
+MEDIA = frozenset({"image", "video", "document", "audio"})
+"""The members of blocks that hold media."""
 _FRAME = 64
 """Bytes of JSON around the data of a medium."""
 
@@ -99,7 +100,7 @@ def measure(message: Message) -> tuple[int, int]:
 
 def _measure_block(block: Block) -> tuple[int, int]:
     for kind, value in block.items():
-        if kind in _MEDIA and isinstance(value, dict):
+        if kind in MEDIA and isinstance(value, dict):
             source = value.get("source")
             data = source.get("bytes", "") if isinstance(source, dict) else ""
             return len(data) + _FRAME, _MEDIUM_TOKENS
