@@ -214,3 +214,27 @@ async def test_the_provider_changes_in_the_middle_of_a_session(start_cluster: St
         assert canonical(wire, sent[wire.messages]), provider
         expected = IN_ORDER[: (2, 7, 9, 9)[number]]
         assert texts_in_order(sent) == expected, provider
+
+
+async def test_a_client_retries_and_edits_the_conversation_that_it_sends(start_cluster: StartCluster) -> None:
+    """Four times the same request, then one with another answer in it: nothing arrives twice, nothing is mixed."""
+    cluster = await start_cluster("3.4.0")
+    answers = [f"R{number}." for number in range(1, 7)]
+    parts = ["q1.", "q2.", "CHANGED.", *answers]
+    cluster.simulator.script(answers)
+    first = await cluster.ask("flow-openai_messages", {"input": [{"role": "user", "content": "q1."}]})
+
+    async def sent(*texts: str) -> tuple[list[str], str]:
+        roles = ("user", "assistant", "user")
+        talk = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+        answered = await cluster.ask("flow-openai_messages", {"input": talk}, first.memory_id)
+        assert answered.status == 200, answered.body
+        received = json.dumps(answered.llm[0])
+        found = sorted((received.index(part), part) for part in parts if part in received)
+        assert all(received.count(part) == 1 for _, part in found), received
+        return [part for _, part in found], answered.notices
+
+    assert await sent("q1.", "R1.", "q2.") == (["q1.", "R1.", "q2."], "")
+    for _ in range(3):
+        assert await sent("q1.", "R1.", "q2.") == (["q1.", "R1.", "q2."], "MEMORY_ANSWERED_AGAIN")
+    assert await sent("q1.", "CHANGED.", "q2.") == (["q1.", "CHANGED.", "q2."], "MEMORY_FORKED")
