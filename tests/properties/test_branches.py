@@ -74,8 +74,9 @@ class Chat:
             assert set(wanted[2]) <= set(got[2]) <= self.images.get(_letters(wanted), set())
         self._store(request)
         self.known = [_said(message) for message in written]
-        now = _shown(live_messages(self.stored))
-        self.has_older = bool(now) and _letters(_said_by(now[0].message)) != _letters(self.known[0])
+        now = [_letters(_said_by(item.message)) for item in _shown(live_messages(self.stored))]
+        begins = _letters(self.known[0])
+        self.has_older = bool(now) and (now[0] != begins or begins in now[1:])
         self._hear_answer()
 
     def _is_cut(self, sent: list[Said]) -> bool:
