@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -20,7 +20,7 @@ from gateway.memory.copying import append_missing
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
 from gateway.memory.owner import caller_of, new_session_id
 from gateway.memory.store import Store, StoreError
-from gateway.memory.stores.agentcore.chain import ForeignSessions
+from gateway.memory.stores.agentcore.foreign import ForeignSessions
 from gateway.memory.stores.registry import check_store
 from gateway.migrate.connection import ClusterError, ClusterOptions, connect
 from gateway.migrate.reading import Exchange, list_conversations, read_conversation
@@ -108,11 +108,13 @@ async def _import(store: Store, key: SessionKey, turns: Sequence[Turn]) -> int:
     return await append_missing(store, key, from_number, len(turns))
 
 
-def report(summary: Summary, new_ids: dict[str, str], as_json: bool) -> int:
-    """Print what was done, with the new id of each conversation, and return the exit code."""
+def report(
+    summary: Summary, new_ids: dict[str, str], as_json: bool, more: Mapping[str, Mapping[str, list[str]]] | None = None
+) -> int:
+    """Print what was done, with the new id of each conversation, and return the exit code. more: of the JSON."""
     if not as_json and sys.stdout.isatty():
         _show(new_ids)
-    return summary.report(as_json, "imported", {"sessions": new_ids})
+    return summary.report(as_json, "imported", {"sessions": new_ids, **(more or {})})
 
 
 def turn_of(agent_id: str, exchange: Exchange) -> Turn:
@@ -160,20 +162,33 @@ def import_agentcore(
 
     `memory.agentcore` in the settings names the memory; the sessions are written to the store of the settings. The new
     id of each is printed. It is safe to run this again: only what is new is imported.
+
+    A session that has branches is read along those that lead to its newest event. What no agent could be sent is left
+    out, and reported.
     """
+    left_out: dict[str, list[str]] = {}
 
     async def work(settings: Settings) -> int:
         problems = check_store(settings.memory, "agentcore")
         if problems:
             raise ConfigError(problems)
         source = ForeignSessions(settings.memory.agentcore)
+
+        async def read(id: str) -> list[Turn]:
+            session = await source.read(actor, id)
+            if session.left_out:
+                left_out[id] = session.left_out
+            return session.turns
+
         try:
             async with opened(settings) as store:
                 found = ids or await source.names(actor)
                 owner = Owner(agent, to_tenant, to_caller)
-                summary, new_ids = await import_all(store, owner, found, lambda id: source.turns(actor, id), actor)
+                summary, new_ids = await import_all(store, owner, found, read, actor)
         finally:
             await source.close()
-        return report(summary, new_ids, as_json)
+        for id, parts in left_out.items():
+            sys.stderr.write(f"{id}: left out: {'; '.join(parts)}\n")
+        return report(summary, new_ids, as_json, {"left_out": left_out})
 
     return run_reporting("memory import-agentcore", config, work)

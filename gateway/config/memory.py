@@ -63,13 +63,6 @@ class AgentCoreStore(Struct, frozen=True, forbid_unknown_fields=True):
     memory_id: Annotated[str, Meta(description="Id of the memory.")] = ""
     region: Annotated[str, Meta(description="Its region; empty: boto3's default.")] = ""
     endpoint: Annotated[str, Meta(description="URL of another endpoint, such as an interface VPC endpoint.")] = ""
-    mapping: Annotated[
-        Literal["metadata", "envelope"],
-        Meta(
-            description="Where a message's metadata is written: in the event's `metadata`; or in a fourth blob "
-            "envelope, `camunda.messageMetadata`, as newer Camunda connectors do. Both are read."
-        ),
-    ] = "metadata"
     threads: Annotated[Positive, Meta(description="Most calls at a time.")] = 8
     seconds: Annotated[PositiveSeconds, Meta(description="For one operation, including waits when AWS throttles.")] = (
         20.0

@@ -68,9 +68,8 @@ def written_by_strands(number: int, role: str, text_: str, **more: Any) -> dict[
     return {**record, **more}
 
 
-@pytest.mark.parametrize("mapping", ["metadata", "envelope"])
 async def test_messages_of_strands_are_the_same_after_a_copy_to_agentcore_and_back(
-    tmp_path: Path, new_agentcore_store: NewAgentCoreStore, mapping: str
+    tmp_path: Path, new_agentcore_store: NewAgentCoreStore
 ) -> None:
     hidden = {"role": "user", "content": [{"text": "[hidden]"}]}
     records = [
@@ -82,7 +81,7 @@ async def test_messages_of_strands_are_the_same_after_a_copy_to_agentcore_and_ba
     for record in records:
         (folder / f"message_{record['message_id']}.json").write_bytes(encode_record(record))
     source, target = StrandsFilesStore(tmp_path / "source"), StrandsFilesStore(tmp_path / "target")
-    between = new_agentcore_store(mapping=mapping)
+    between = new_agentcore_store()
     for store in (source, between, target):
         await store.start()
     [session] = (await source.sessions()).sessions

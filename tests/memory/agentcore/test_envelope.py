@@ -42,19 +42,26 @@ WRITTEN: dict[str, tuple[BlobType, Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", WRITTEN)
 def test_envelope_is_written_and_read(name: str) -> None:
     kind, data, expected = WRITTEN[name]
-    assert wrap(kind, data) == expected
+    assert wrap(kind, data) == {"blob": json.dumps(expected, separators=(",", ":"))}
     assert unwrap(expected, "blob") == unwrap(json.dumps(expected), "blob") == Envelope(kind, data)
 
 
 def test_properties_of_metadata_are_kept() -> None:
-    envelope = wrap(BlobType.METADATA, {}, {"name": "Alice", "role": "user"})
-    assert envelope["properties"] == {"name": "Alice", "role": "user"}
-    assert unwrap(envelope, "blob").properties == {"name": "Alice", "role": "user"}
+    item = wrap(BlobType.METADATA, {}, {"userName": "Alice", "role": "USER"})
+    assert json.loads(item["blob"])["properties"] == {"userName": "Alice", "role": "USER"}
+    assert unwrap(item["blob"], "blob").properties == {"userName": "Alice", "role": "USER"}
 
 
 @pytest.mark.parametrize("blob", [CALLS, json.dumps(CALLS), []], ids=["array", "text of an array", "empty"])
 def test_raw_array_is_tool_calls(blob: Any) -> None:
     expected = json.loads(blob) if isinstance(blob, str) else blob
+    assert unwrap(blob, "blob") == Envelope(BlobType.TOOL_CALLS, expected)
+
+
+@pytest.mark.parametrize("version", [0, 1, "0", "1"], ids=repr)
+@pytest.mark.parametrize(("data", "expected"), [(CALLS[0], CALLS), (None, []), (CALLS, CALLS)], ids=str)
+def test_what_camunda_reads_as_an_envelope_is_one(version: Any, data: Any, expected: Any) -> None:
+    blob = json.dumps({"blobType": "camunda.toolCalls", "version": version, "toolCalls": data})
     assert unwrap(blob, "blob") == Envelope(BlobType.TOOL_CALLS, expected)
 
 
@@ -66,9 +73,8 @@ REFUSED: dict[str, tuple[Any, type[UnreadableEvent], str]] = {
         UnknownBlobVersion,
         "blob.version",
     ),
-    "version 0": ({"blobType": "camunda.toolCalls", "version": 0, "toolCalls": []}, UnknownBlobVersion, "blob.version"),
-    "version as text": (
-        {"blobType": "camunda.toolCalls", "version": "1", "toolCalls": []},
+    "version that is no number": (
+        {"blobType": "camunda.toolCalls", "version": "x", "toolCalls": []},
         UnknownBlobVersion,
         "blob.version",
     ),
@@ -83,7 +89,7 @@ REFUSED: dict[str, tuple[Any, type[UnreadableEvent], str]] = {
     "no data": ({"blobType": "camunda.toolCalls", "version": 1}, MalformedBlob, "blob"),
     "data under another key": ({"blobType": "camunda.toolCallResults", "version": 1, "x": []}, MalformedBlob, "blob"),
     "calls are no array": (
-        {"blobType": "camunda.toolCalls", "version": 1, "toolCalls": {}},
+        {"blobType": "camunda.toolCalls", "version": 1, "toolCalls": "search"},
         MalformedBlob,
         "blob.toolCalls",
     ),

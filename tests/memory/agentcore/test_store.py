@@ -41,13 +41,4 @@ class TestAgentCoreStore(StoreConformance):
         return new_agentcore_store
 
     def as_stored(self, message: Message) -> Message:
-        return expected(message, "metadata")
-
-
-@pytest.mark.slow
-class TestNewerGeneration(StoreConformance):
-    limits_bytes: ClassVar[bool] = False
-
-    @pytest.fixture
-    def new_store(self, new_agentcore_store: NewAgentCoreStore) -> NewStore:
-        return lambda: new_agentcore_store(mapping="envelope")
+        return expected(message)

@@ -46,15 +46,14 @@ WRITES = [4, 5, 3]
 """Events that each of the turns takes: its messages, its large medium, and the entry of the record."""
 
 
-@pytest.mark.parametrize("mapping", ["metadata", pytest.param("envelope", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("done", "writes"), mostly_slow([(done, n) for done, most in enumerate(WRITES) for n in range(most)], 2), ids=str
 )
 async def test_half_written_turn_is_invisible_and_can_be_written_again(
-    emulator: Emulator, new_agentcore_store: NewAgentCoreStore, mapping: str, done: int, writes: int
+    emulator: Emulator, new_agentcore_store: NewAgentCoreStore, done: int, writes: int
 ) -> None:
     turns = three_turns()
-    writer = new_agentcore_store(mapping=mapping)
+    writer = new_agentcore_store()
     await writer.start()
     for number in range(done):
         await writer.append(key(), turns[number], number)
@@ -64,7 +63,7 @@ async def test_half_written_turn_is_invisible_and_can_be_written_again(
         await writer.append(key(), turns[done], done)
     emulator.repair()
 
-    reader = new_agentcore_store(mapping=mapping)
+    reader = new_agentcore_store()
     await reader.start()
     if before is None:
         assert await reader.session(key()) is None

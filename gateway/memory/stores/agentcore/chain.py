@@ -1,29 +1,19 @@
-"""Finds the messages of a session among its events: the turns that its record leads to, in order, and nothing else.
-
-Also the messages of events that another program wrote.
-"""
+"""Finds the messages of a session among its events: the turns that its record leads to, in order, and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
 from msgspec import Struct
 
-from gateway.config.memory import AgentCoreStore as Settings
-from gateway.memory.model import Block, Message, Turn
-from gateway.memory.store import StoreError, UnreadableSession
-from gateway.memory.stores.agentcore.client import AgentCoreClient, Connect, StoredEvent
-from gateway.memory.stores.agentcore.envelope import PREFIX, SEQ
-from gateway.memory.stores.agentcore.mapping import from_event
+from gateway.memory.store import UnreadableSession
+from gateway.memory.stores.agentcore.client import StoredEvent
+from gateway.memory.stores.agentcore.mapping import PREFIX, SEQ
 from gateway.memory.stores.agentcore.record import Entry, from_metadata, to_metadata
-from gateway.memory.stores.strands.mapping import starts_turn
 
 TURN = PREFIX + "turn"
 """Event metadata: number of the turn, and the attempt that wrote the event: ``3/ATTEMPT``."""
 TURN_ID = PREFIX + "turn_id"
-OWN_ENTRIES = 3
-"""Entries of event metadata that this module needs."""
 
 
 def labels(turn: int, attempt: str, seq: int, turn_id: str) -> dict[str, str]:
@@ -112,60 +102,3 @@ def _place(event: StoredEvent) -> Place | None:
     if not (number.isdecimal() and attempt and seq.isdecimal()):
         return None
     return Place(int(number), attempt, int(seq), from_metadata(event.metadata.get(TURN_ID, "")))
-
-
-_MEMBERS = {"toolUse": ("toolUseId", "name", "input"), "toolResult": ("toolUseId", "status", "content")}
-"""Members of tool calls and results that agents take."""
-
-
-class ForeignSessions:
-    """Sessions of other programs. connect: makes boto3's client."""
-
-    def __init__(self, settings: Settings, connect: Connect | None = None) -> None:
-        self._client = AgentCoreClient(settings, connect)
-
-    async def close(self) -> None:
-        """Release everything."""
-        await self._client.close()
-
-    async def names(self, actor: str) -> list[str]:
-        """Return the ids of an actor's sessions."""
-        return await self._client.operation().sessions(actor)
-
-    async def turns(self, actor: str, session: str) -> list[Turn]:
-        """Return the turns of a session, in the order of time: of its main line, without other branches.
-
-        Raises:
-            UnreadableEvent: an event has a form that is not known.
-            StoreError: there is no such session, or it is one of the gateway's own; or AgentCore failed.
-        """
-        events = await self._client.operation().events(actor, session)
-        if not events:
-            raise StoreError(f"the actor {actor} has no session {session}")
-        if any(TURN in event.metadata for event in events):
-            raise StoreError(f"the session {session} is the gateway's own: copy it with `mlc-gateway memory copy`")
-        turns: list[tuple[str, list[Message]]] = []
-        for event in sorted((event for event in events if event.branch is None), key=_order):
-            for number, message in enumerate(from_event(event.payload, event.metadata)):
-                if starts_turn(message) or not turns:
-                    turns.append((f"agentcore-{event.id}-{number}", []))
-                turns[-1][1].append(_own(message, event.timestamp))
-        return [Turn(id_, tuple(messages)) for id_, messages in turns]
-
-
-def _order(event: StoredEvent) -> tuple[float, int, str]:
-    seq = event.metadata.get(SEQ, "")
-    return event.timestamp, int(seq) if seq.isdecimal() else 0, event.id
-
-
-def _own(message: Message, timestamp: float) -> Message:
-    """Return a message with its event's time, if it has none, and without members that agents refuse."""
-    metadata = msgspec.structs.replace(message.metadata, created=message.metadata.created or timestamp)
-    return Message(message.role, tuple(_plain(block) for block in message.content), metadata)
-
-
-def _plain(block: Block) -> Block:
-    for kind, members in _MEMBERS.items():
-        if isinstance(block.get(kind), dict):
-            return {kind: {name: block[kind][name] for name in members if name in block[kind]}}
-    return block

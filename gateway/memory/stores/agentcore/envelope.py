@@ -1,105 +1,18 @@
-"""Versioned envelopes: structured data in the blobs of AgentCore events.
+"""Versioned envelopes: structured data in the blobs of AgentCore events, as Camunda's connectors store them.
 
-``{"blobType": "camunda.toolCalls", "version": 1, "toolCalls": […]}``. The forms are those of Camunda's connectors
-(docs/internals/agentcore-mapping.md).
+A blob is JSON text: ``{"blobType":"camunda.toolCalls","version":1,"toolCalls":[…]}``. Facts:
+docs/internals/agentcore-mapping.md.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from enum import StrEnum
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from gateway.memory.model import Metadata, Usage
-from gateway.memory.store import UnreadableSession, Unstorable
-
-PREFIX = "mlc."
-SEQ = "seq"
-MOST_ENTRIES = 15
-_LONGEST_KEY = 128
-_LONGEST_VALUE = 256
-_ALLOWED = re.compile(r"[a-zA-Z0-9\s._:/=+@-]*", re.ASCII)
-_COUNTS = ("input", "output", "total")
-
-
-def to_json(metadata: Metadata, place: str) -> dict[str, Any]:
-    """Return `metadata` as one object: the values that are known, and `extra`.
-
-    Raises:
-        Unstorable: `extra` has a name that is reserved.
-    """
-    values = {PREFIX + name: value for name, value in msgspec.to_builtins(metadata).items() if name != "extra"}
-    if metadata.usage is not None:
-        values[PREFIX + "usage"] = msgspec.to_builtins(metadata.usage)
-    for name in metadata.extra:
-        if not name or name == SEQ or name.startswith(PREFIX):
-            raise Unstorable(
-                f"the AgentCore store can't keep metadata named {name[:100]!r}: the name is empty or reserved",
-                f"{place}.metadata.extra",
-            )
-    return {**values, **metadata.extra}
-
-
-def to_strings(metadata: Metadata, place: str) -> dict[str, str]:
-    """Return `metadata` as strings: texts as they are, other values as JSON; null is left out.
-
-    The usage is ``input=10 output=20``, as the characters of JSON's objects are not allowed.
-    """
-    values = to_json(metadata, place)
-    if metadata.usage is not None:
-        counts = ((name, getattr(metadata.usage, name)) for name in _COUNTS)
-        values[PREFIX + "usage"] = " ".join(f"{name}={count}" for name, count in counts if count is not None)
-    return {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        for name, value in values.items()
-        if value is not None
-    }
-
-
-def split(strings: dict[str, str], room: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the first `room` entries that the service takes as metadata, and all others."""
-    fitting: dict[str, str] = {}
-    others: dict[str, str] = {}
-    for name, value in strings.items():
-        fits = len(fitting) < room and is_allowed(name, value)
-        (fitting if fits else others)[name] = value
-    return fitting, others
-
-
-def is_allowed(name: str, value: str) -> bool:
-    """Return True if the service takes this entry as metadata."""
-    return (
-        0 < len(name) <= _LONGEST_KEY
-        and len(value) <= _LONGEST_VALUE
-        and bool(_ALLOWED.fullmatch(name) and _ALLOWED.fullmatch(value))
-    )
-
-
-def from_values(values: dict[str, Any], place: str) -> Metadata:
-    """Return the metadata of an event's or an envelope's values. Entries that are not of a message are left out.
-
-    Raises:
-        MalformedBlob: a value of the gateway's own has a wrong form.
-    """
-    known = {name: values[PREFIX + name] for name in Metadata.__struct_fields__ if PREFIX + name in values}
-    extra = {name: value for name, value in values.items() if name != SEQ and not name.startswith(PREFIX)}
-    try:
-        if isinstance(known.get("usage"), str):
-            known["usage"] = Usage(**{name: int(count) for name, count in _pairs(known["usage"])})
-        if isinstance(known.get("failed"), str):
-            known["failed"] = {"true": True, "false": False}[known["failed"]]
-        return msgspec.convert({**known, "extra": extra}, Metadata, strict=False)
-    except (msgspec.ValidationError, ValueError, TypeError, KeyError) as error:
-        raise MalformedBlob(f"metadata of an unknown form: {error}", place) from None
-
-
-def _pairs(text: str) -> list[list[str]]:
-    return [part.split("=") for part in text.split()]
-
+from gateway.memory.store import UnreadableSession
 
 VERSION = 1
 
@@ -139,7 +52,7 @@ class UnknownBlobType(UnreadableEvent):
 
 
 class UnknownBlobVersion(UnreadableEvent):
-    """An envelope's `version` is not `VERSION`."""
+    """An envelope's `version` is later than `VERSION`, or none."""
 
 
 class UnknownContentType(UnreadableEvent):
@@ -158,14 +71,14 @@ class Envelope(Struct, frozen=True):
     properties: dict[str, Any] = {}
 
 
-def wrap(kind: BlobType, data: Any, properties: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the envelope of `data` as a JSON object."""
+def wrap(kind: BlobType, data: Any, properties: dict[str, Any] | None = None) -> dict[str, str]:
+    """Return a payload item whose blob is the envelope of `data`."""
     envelope = {"blobType": str(kind), "version": VERSION, _KEYS[kind]: data}
-    return envelope if properties is None else {**envelope, "properties": properties}
+    return {"blob": to_json(envelope if properties is None else {**envelope, "properties": properties})}
 
 
 def unwrap(blob: Any, place: str) -> Envelope:
-    """Return what `blob` holds: JSON data, or its text. An array is tool calls, as older connectors store them.
+    """Return what `blob` holds: JSON text, or the data. An array is tool calls, as the first connectors store them.
 
     Raises:
         MalformedBlob, UnknownBlobType, UnknownBlobVersion: it is not an envelope that is known.
@@ -180,7 +93,7 @@ def unwrap(blob: Any, place: str) -> Envelope:
     except ValueError:
         raise UnknownBlobType(f"unknown blobType {value['blobType'][:100]!r}", f"{place}.blobType") from None
     version = value.get("version")
-    if type(version) is not int or version != VERSION:
+    if isinstance(version, bool) or version not in (0, 1, "0", "1"):
         raise UnknownBlobVersion(f"version {str(version)[:100]} of {kind}; only {VERSION} is known", f"{place}.version")
     if _KEYS[kind] not in value:
         raise MalformedBlob(f"`{_KEYS[kind]}` is missing", place)
@@ -188,6 +101,11 @@ def unwrap(blob: Any, place: str) -> Envelope:
     if not isinstance(properties, dict):
         raise MalformedBlob("expected an object", f"{place}.properties")
     return Envelope(kind, _checked(kind, value[_KEYS[kind]], f"{place}.{_KEYS[kind]}"), properties)
+
+
+def to_json(value: Any) -> str:
+    """Return `value` as JSON text in the form of Camunda's: compact, in UTF-8."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _parse(text: str, place: str) -> Any:
@@ -198,10 +116,12 @@ def _parse(text: str, place: str) -> Any:
 
 
 def _checked(kind: BlobType, data: Any, place: str) -> Any:
+    """Return the data of an envelope. One object, or null, may stand for a list, as Camunda's connectors read it."""
     if kind not in _LISTS:
         if not isinstance(data, dict):
             raise MalformedBlob("expected an object", place)
         return data
-    if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
+    items = [data] if isinstance(data, dict) else data or []
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise MalformedBlob("expected an array of objects", place)
-    return data
+    return items

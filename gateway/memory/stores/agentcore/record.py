@@ -27,6 +27,8 @@ MEDIA = "mlcmed"
 PROBES = "mlcprb"
 
 _LONGEST_ACTOR = 255
+LONGEST_VALUE = 256
+"""Characters of a value of event metadata."""
 _SESSION = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,99}", re.ASCII)
 _OTHERS = re.compile(rb"[^a-zA-Z0-9-]")
 

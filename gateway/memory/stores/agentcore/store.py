@@ -31,7 +31,7 @@ from gateway.memory.stores.agentcore import record as ids
 from gateway.memory.stores.agentcore import turn as media
 from gateway.memory.stores.agentcore.chain import Chain, Found
 from gateway.memory.stores.agentcore.client import AgentCoreClient, Connect, NewEvent, Operation
-from gateway.memory.stores.agentcore.mapping import from_event
+from gateway.memory.stores.agentcore.mapping import from_payload
 from gateway.memory.stores.agentcore.record import REMEMBERED_TURNS, Entry, Pin, Record, read, to_payload
 from gateway.memory.stores.agentcore.turn import Writer
 from gateway.observe.logs import Logger, configure
@@ -209,7 +209,7 @@ class AgentCoreStore:
         async def changed() -> bool:
             return (await self._records.read(call, key)).head != record.head
 
-        writer = Writer(self._settings.mapping, call, key, turn, attempt, live, changed)
+        writer = Writer(call, key, turn, attempt, live, changed)
         await call.run(writer.prepare)
         try:
             last_event_id = await writer.write(self._records.next_time(record.head))
@@ -395,7 +395,7 @@ def _read_messages(found: list[Found]) -> tuple[list[StoredMessage], dict[str, l
 
 def _message(found: Found) -> StoredMessage:
     event = found.event
-    messages = from_event(event.payload, event.metadata)
+    messages = from_payload(event.payload, event.metadata)
     if len(messages) != 1:
         raise UnreadableSession(f"event {event.id} holds {len(messages)} messages, not one")
     return StoredMessage(found.seq, found.place.turn, found.place.turn_id, messages[0])

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Any
 
 from gateway.memory.model import Block, Message, SessionKey, Turn
 from gateway.memory.store import StoreError, TooLargeForStore, UnreadableSession, Unstorable
 from gateway.memory.stores.agentcore import record as ids
-from gateway.memory.stores.agentcore.chain import OWN_ENTRIES, TURN_ID, labels
+from gateway.memory.stores.agentcore.chain import labels
 from gateway.memory.stores.agentcore.client import NewEvent, Operation
-from gateway.memory.stores.agentcore.envelope import MOST_ENTRIES, PREFIX, is_allowed
-from gateway.memory.stores.agentcore.mapping import Event, MappingForm, to_event
+from gateway.memory.stores.agentcore.mapping import PREFIX, Payload, to_payload
 from gateway.memory.stores.agentcore.record import Entry
 
 LARGE = 1_000_000
@@ -138,7 +136,6 @@ class Writer:
 
     def __init__(
         self,
-        form: MappingForm,
         call: Operation,
         key: SessionKey,
         turn: Turn,
@@ -146,7 +143,6 @@ class Writer:
         after: Entry | None,
         changed: Callable[[], Awaitable[bool]],
     ) -> None:
-        self._form = form
         self._call = call
         self._key = key
         self._turn = turn
@@ -156,7 +152,7 @@ class Writer:
         self._root = after.last_event_id if after else ""
         uses = [block["toolUse"] for message in turn.messages for block in message.content if "toolUse" in block]
         self._tools = {str(use.get("toolUseId")): str(use.get("name")) for use in uses if isinstance(use, dict)}
-        self._mapped_events: list[Event] = []
+        self._payloads: list[list[Payload]] = []
         self._media: dict[str, str] = {}
         self.events: list[tuple[str, str]] = []
 
@@ -168,7 +164,7 @@ class Writer:
         """
         place = "id"
         try:
-            if not is_allowed(TURN_ID, ids.to_metadata(self._turn.id)):
+            if len(ids.to_metadata(self._turn.id)) > ids.LONGEST_VALUE:
                 raise Unstorable("the turn's id is too long for AgentCore", place)
             place = "system"
             if self._turn.system:
@@ -178,7 +174,7 @@ class Writer:
                 place = f"messages[{number}]"
                 found = large_media(message)
                 self._media |= found
-                self._mapped_events.append(self._map(number, message, {name: [] for name in found}))
+                self._payloads.append(self._map(number, message, {name: [] for name in found}))
         except UnicodeEncodeError:
             raise Unstorable("the text has a lone surrogate, which is no character", place) from None
         except RecursionError:
@@ -192,25 +188,25 @@ class Writer:
         """
         if self._media:
             stored = {name: await self._write_medium(name, data, timestamp) for name, data in self._media.items()}
-            self._mapped_events = await self._call.run(self._mapped, stored)
+            self._payloads = await self._call.run(self._mapped, stored)
         last = ""
-        for seq, event in enumerate(self._mapped_events):
+        for seq, message in enumerate(self._payloads):
             own = labels(self._number, self._attempt, seq, self._turn.id)
             branch = (self._attempt, self._root) if self._root else (None, None)
-            last = await self._create(ids.MESSAGES, event.payload, timestamp, own, event.metadata, branch)
+            last = await self._create(ids.MESSAGES, message, timestamp, own, branch)
         return last
 
-    def _mapped(self, stored: dict[str, list[str]]) -> list[Event]:
+    def _mapped(self, stored: dict[str, list[str]]) -> list[list[Payload]]:
         return [self._map(number, message, stored) for number, message in enumerate(self._turn.messages)]
 
-    def _map(self, number: int, message: Message, stored: dict[str, list[str]]) -> Event:
+    def _map(self, number: int, message: Message, stored: dict[str, list[str]]) -> list[Payload]:
         place = f"messages[{number}]"
         if references(message):
             raise Unstorable("a source has the reserved member `gatewayMedia`", place)
         kept = with_references(message, stored) if stored else message
-        event = to_event(kept, self._form, place, self._tools, MOST_ENTRIES - OWN_ENTRIES)
-        _check_size(event.payload, f"{place} takes, besides its large media,")
-        return event
+        mapped = to_payload(kept, place, self._tools)
+        _check_size(mapped, f"{place} takes, besides its large media,")
+        return mapped
 
     async def _write_medium(self, name: str, data: str, timestamp: float) -> list[str]:
         events: list[str] = []
@@ -225,15 +221,12 @@ class Writer:
         payload: list[dict[str, Any]],
         timestamp: float,
         own: dict[str, str],
-        metadata: Mapping[str, str] = MappingProxyType({}),
         branch: tuple[str | None, str | None] = (None, None),
     ) -> str:
-        """Create an event. Return its id. own: metadata that no other event has."""
+        """Create an event. Return its id. own: its metadata, which no other event has."""
         actor, session = ids.actor(kind, self._key.owner), ids.session(self._key)
         token = ids.token(self._attempt, sorted(own.items()))
-        event, repeated = await self._call.create(
-            NewEvent(actor, session, payload, token, timestamp, {**metadata, **own}, *branch)
-        )
+        event, repeated = await self._call.create(NewEvent(actor, session, payload, token, timestamp, own, *branch))
         if repeated:
             event = await self._find(actor, session, branch[0], own)
         self.events.append((actor, event))

@@ -5,7 +5,6 @@ A record is the JSON of Strands' `SessionMessage`: ``{"message": {"role", "conte
 the gateway has base64 text.
 
 - What Strands knows besides role and content is in `Metadata.extra` under ``strands``, and comes back in the record.
-  It may also be there as JSON text, as the store `agentcore` gives it back (docs/internals/agentcore-mapping.md).
 - What the gateway knows of a message is in the record under ``message.metadata.custom.gateway``. Strands keeps what it
   finds in ``custom``, and never sends it to an LLM.
 - Of a redacted message, the content is what the guardrail put in its place. The original is in
@@ -145,13 +144,8 @@ def _with_own(rest: Record, own: Record) -> Record:
 
 
 def _kept_of(metadata: Metadata) -> Record:
-    """Return what only Strands knows of a message. AgentCore's older form has it as JSON text."""
-    kept = metadata.extra.get("strands", {})
-    if isinstance(kept, str):
-        try:
-            kept = json.loads(kept)
-        except (ValueError, RecursionError):
-            return {}
+    """Return what only Strands knows of a message."""
+    kept = metadata.extra.get("strands")
     return kept if isinstance(kept, dict) else {}
 
 
