@@ -17,7 +17,7 @@ from gateway.cli.output import PlainConsole, fail
 from gateway.config.problems import ConfigError
 from gateway.config.schema import Settings
 from gateway.memory.copying import append_missing
-from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
+from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn, as_failed
 from gateway.memory.owner import caller_of, new_session_id
 from gateway.memory.store import Store, StoreError
 from gateway.memory.stores.agentcore.foreign import ForeignSessions
@@ -119,13 +119,13 @@ def report(
 
 def turn_of(agent_id: str, exchange: Exchange) -> Turn:
     """Return a question and its answer as a turn, whose id is made of the message's."""
-    failed = not exchange.answer
-    metadata = Metadata(created=exchange.created, input_type="text", agent_id=agent_id, failed=failed)
-    messages = [Message("user", ({"text": exchange.question},), metadata)]
-    if exchange.answer:
-        answered = Metadata(created=exchange.created, agent_id=agent_id)
-        messages.append(Message("assistant", ({"text": exchange.answer},), answered))
-    return Turn(f"cluster-{exchange.id}", tuple(messages))
+    metadata = Metadata(created=exchange.created, input_type="text", agent_id=agent_id)
+    asked = Message("user", ({"text": exchange.question},), metadata)
+    if not exchange.answer:
+        return as_failed(Turn(f"cluster-{exchange.id}", (asked,)))
+    answered = Metadata(created=exchange.created, agent_id=agent_id)
+    answer = Message("assistant", ({"text": exchange.answer},), answered)
+    return Turn(f"cluster-{exchange.id}", (asked, answer))
 
 
 def _show(new_ids: dict[str, str]) -> None:

@@ -23,14 +23,14 @@ def unified_answer(run: RunAnswer, memory_id: str) -> bytes:
 
     ``{"stop_reason", "message": {"role", "content"}, "memory_id", "metrics": {"total_usage"}}``. `total_usage` has the
     counts that the cluster's answer reports, and is empty where it reports none. An answer that does not say why it
-    ended has ended its turn.
+    ended has ended its turn. memory_id: "" to leave it out.
     """
     last = run.messages[-1] if run.messages else None
     content = list(last.content) if last is not None and last.role == "assistant" else [{"text": run.text or ""}]
     document = {
         "stop_reason": run.stop_reason or "end_turn",
         "message": {"role": "assistant", "content": content},
-        MEMORY_ID: memory_id,
+        **({MEMORY_ID: memory_id} if memory_id else {}),
         "metrics": {"total_usage": _counts(run.usage or Usage())},
     }
     return msgspec.json.encode(document)
@@ -41,15 +41,15 @@ def _counts(usage: Usage) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def with_memory_id(body: bytes, memory_id: str | None) -> bytes:
-    """Return an answer with this `memory_id`, or without any for None. All other values keep their bytes.
+def with_memory_id(body: bytes, memory_id: str) -> bytes:
+    """Return an answer with this `memory_id`, or without any for "". All other values keep their bytes.
 
     In a legacy answer it is the output of that name, added as the first one if there is none; in a unified answer, the
     member. A body in neither form is returned as it is.
     """
     try:
         document = msgspec.json.decode(body, type=_Members)
-        if "message" in document and memory_id is None:
+        if "message" in document and not memory_id:
             document.pop(MEMORY_ID, None)
         elif "message" in document:
             document[MEMORY_ID] = _raw(memory_id)
@@ -62,7 +62,7 @@ def with_memory_id(body: bytes, memory_id: str | None) -> bytes:
     return msgspec.json.encode(document)
 
 
-def _with_output(written: msgspec.Raw, memory_id: str | None) -> msgspec.Raw:
+def _with_output(written: msgspec.Raw, memory_id: str) -> msgspec.Raw:
     """Return `inference_results` with the id in the outputs of its first result, or without any."""
     results = msgspec.json.decode(written, type=list[msgspec.Raw])
     first = msgspec.json.decode(results[0], type=_Members) if results else {}
@@ -70,7 +70,7 @@ def _with_output(written: msgspec.Raw, memory_id: str | None) -> msgspec.Raw:
         return written
     outputs = msgspec.json.decode(first["output"], type=list[msgspec.Raw])
     place = next((i for i, output in enumerate(outputs) if _name(output) == MEMORY_ID), None)
-    if memory_id is None:
+    if not memory_id:
         outputs = [output for i, output in enumerate(outputs) if i != place]
     else:
         entry = _raw({"name": MEMORY_ID, "result": memory_id})

@@ -32,9 +32,7 @@ from gateway.offload import run_here_if
 from gateway.ports import Answer, AnswerStage, ExecuteCall, Forward
 from gateway.unified.request import ExecuteRequest
 
-ANSWER_MISSING = Notice(
-    "MEMORY_ANSWER_MISSING", "the answer could not be read, so the session holds this turn as one that failed"
-)
+ANSWER_MISSING = Notice("MEMORY_ANSWER_MISSING", "the answer could not be read, so the turn is not remembered")
 BLOCK_UNKNOWN = Notice(
     "MEMORY_BLOCK_UNKNOWN",
     "the answer has a content block of a kind that is not known, which the session does not hold",
@@ -116,7 +114,7 @@ class SessionRun(AnswerStage):
         self._earlier = Earlier(session.recent, window, session.more, session.system)
         model = profile.models[0].id if profile.models else ""
         self._metadata = Metadata(runs.sessions.clock(), "", profile.id, profile.provider, model)
-        self._stream = SessionStream(profile, session.id if session.turns else None) if call.streaming else None
+        self._stream = SessionStream(profile, session.id if session.turns else "") if call.streaming else None
         self._held = b""
 
     async def compose(self) -> None:
@@ -185,7 +183,7 @@ class SessionRun(AnswerStage):
             self._session.release()
             return answer
         if status >= 400:
-            await self._session.commit(self._failed_turn())
+            await self._session.fail(self._turn)
             return answer
         small = len(body) <= _SMALL
         stream = self._stream if not body.lstrip().startswith(b"{") else None
@@ -200,10 +198,8 @@ class SessionRun(AnswerStage):
 
     def abandon(self) -> None:
         """Store the turn as a failed one."""
-        try:
-            self._session.commit_later(self._failed_turn())
-        finally:
-            self._session.release()
+        self._session.fail_later(self._turn)
+        self._session.release()
 
     def _read(self, stream: SessionStream | None, body: bytes) -> RunAnswer:
         """Return the answer. body: b"" at the end of a stream that was relayed.
@@ -223,9 +219,9 @@ class SessionRun(AnswerStage):
 
     async def _store(self, run: RunAnswer) -> tuple[Notice, ...]:
         if run.failed:
-            return await self._session.commit(self._failed_turn())
+            return await self._session.fail(self._turn)
         if not run.messages:
-            return (ANSWER_MISSING, *await self._session.commit(self._failed_turn()))
+            return (ANSWER_MISSING, *await self._session.fail(self._turn))
         messages = (*self.sent.new, *self._answer_messages(run))
         notices = (BLOCK_UNKNOWN,) if run.unknown else ()
         return (*notices, *await self._session.commit(Turn(self._turn_id, messages, self.sent.system)))
@@ -251,12 +247,10 @@ class SessionRun(AnswerStage):
             messages.append(msgspec.structs.replace(message, metadata=metadata))
         return messages
 
-    def _failed_turn(self) -> Turn:
-        failed = (
-            msgspec.structs.replace(message, metadata=msgspec.structs.replace(message.metadata, failed=True))
-            for message in self.sent.new
-        )
-        return Turn(self._turn_id, tuple(failed))
+    @property
+    def _turn(self) -> Turn:
+        """The turn without an answer."""
+        return Turn(self._turn_id, tuple(self.sent.new))
 
 
 def refuse_signed(call: ExecuteCall) -> None:
@@ -310,10 +304,10 @@ class SessionStream:
     """Reads a stream, and returns it event by event, as it comes. An event over 1 MiB stays as it is.
 
     The last event is held until it is known whether the turn is stored, and only that one names a session that this
-    turn makes. memory_id: of a session that exists, which all events name; None for a new one.
+    turn makes. memory_id: of a session that exists, which all events name; "" for a new one.
     """
 
-    def __init__(self, profile: AgentProfile, memory_id: str | None) -> None:
+    def __init__(self, profile: AgentProfile, memory_id: str) -> None:
         self._memory_id = memory_id
         self._reader = StreamReader(profile)
         self._pending = bytearray()
@@ -353,11 +347,11 @@ class SessionStream:
         return self._reader.answer()
 
 
-def _with_id(events: bytes, memory_id: str | None) -> bytes:
+def _with_id(events: bytes, memory_id: str) -> bytes:
     return b"\n".join(_line_with_id(line, memory_id) for line in events.split(b"\n"))
 
 
-def _line_with_id(line: bytes, memory_id: str | None) -> bytes:
+def _line_with_id(line: bytes, memory_id: str) -> bytes:
     if not line.startswith(_DATA) or len(line) > _LONGEST_EVENT or b"inference_results" not in line:
         return line
     value = line[len(_DATA) :].strip()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 Role = Literal["user", "assistant"]
@@ -54,9 +55,9 @@ class Metadata(Struct, frozen=True, omit_defaults=True):
     """What is known about a message. Empty for what is not known.
 
     created: seconds since the epoch. input_type: text, content_blocks or messages; of the request that brought it.
-    failed: the run failed, so the turn has no answer. after: how many messages the session had, for a client that sent
-    the conversation with the turn: those from this `seq` up to the turn are another branch, which is not sent again.
-    None where it sent what is new alone. extra: other values, as other programs store them.
+    failed: the run failed, so the turn has no answer (`as_failed`). after: how many messages the session had, for a
+    client that sent the conversation with the turn: those from this `seq` up to the turn are another branch, which is
+    not sent again. None where it sent what is new alone. extra: other values, as other programs store them.
     """
 
     created: float = 0.0
@@ -88,6 +89,24 @@ class Turn(Struct, frozen=True):
     id: str
     messages: tuple[Message, ...]
     system: str | None = None
+
+
+NO_ANSWER = "(The run failed: there is no answer.)"
+
+
+def as_failed(turn: Turn) -> Turn:
+    """Return a turn whose run failed, with a text in place of the answer.
+
+    The gateway sends neither again. The text is for other programs that continue the session: roles alternate.
+    """
+    messages = [
+        msgspec.structs.replace(message, metadata=msgspec.structs.replace(message.metadata, failed=True))
+        for message in turn.messages
+    ]
+    if messages and messages[-1].role == "user":
+        known = messages[-1].metadata
+        messages.append(Message("assistant", ({"text": NO_ANSWER},), msgspec.structs.replace(known, input_type="")))
+    return Turn(turn.id, tuple(messages), turn.system)
 
 
 class StoredMessage(Struct, frozen=True):

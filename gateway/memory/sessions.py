@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from gateway.config.memory import Memory, Retention
 from gateway.errors import MemoryUnavailable, Problem, SessionBusy, SessionNotFound
 from gateway.memory import store
-from gateway.memory.model import PREFIX, Owner, Session, SessionKey, StoredMessage, Turn
+from gateway.memory.model import PREFIX, Owner, Session, SessionKey, StoredMessage, Turn, as_failed
 from gateway.memory.opening import BusySessions
 from gateway.memory.owner import new_session_id
 from gateway.memory.reading import read_window
@@ -153,11 +153,19 @@ class OpenSession:
             self.id = ""
         return notices
 
-    def commit_later(self, turn: Turn) -> None:
-        """Store `turn` in the background, then release the session."""
-        if self.key is not None and self._in_use:
+    async def fail(self, turn: Turn) -> tuple[Notice, ...]:
+        """Store `turn` as one whose run failed, as `commit`. A session is not begun with it: the client gets no id."""
+        if self.turns:
+            return await self.commit(as_failed(turn))
+        self.release()
+        self.id = ""
+        return ()
+
+    def fail_later(self, turn: Turn) -> None:
+        """Store `turn` as `fail` in the background, then release the session."""
+        if self.key is not None and self._in_use and self.turns:
             self._in_use = False
-            self._sessions.in_background(self._sessions.commit(self.key, self.turns, turn))
+            self._sessions.in_background(self._sessions.commit(self.key, self.turns, as_failed(turn)))
 
     def release(self) -> None:
         """Let the next request use the session. It does nothing after `commit`."""

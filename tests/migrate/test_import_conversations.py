@@ -108,7 +108,9 @@ def test_a_failed_run_has_no_answer(deployment: Deployment, memory: Commands, pl
     found = messages(place, import_all(deployment, memory)["sessions"][id])
     assert [(stored.message.role, stored.message.metadata.failed) for stored in found] == [
         ("user", True),
+        ("assistant", True),
         ("user", True),
+        ("assistant", True),
         ("user", False),
         ("assistant", False),
     ]

@@ -31,12 +31,12 @@ class Answered:
 
     @property
     def memory_id(self) -> str:
+        """The id of the session that the answer names; "" for none."""
         if "memory_id" in self.body:
             return str(self.body["memory_id"])
         outputs = self.body["inference_results"][0]["output"]
         found = [output["result"] for output in outputs if output["name"] == "memory_id"]
-        assert len(found) == 1
-        return str(found[0])
+        return str(found[0]) if found else ""
 
 
 @dataclass

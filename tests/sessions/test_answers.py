@@ -18,7 +18,7 @@ from aiohttp.test_utils import TestServer
 from gateway.app import Gateway
 from gateway.execute import session_run
 from gateway.execute.deliveries import NOTICE
-from gateway.memory.model import Message, Owner, SessionKey
+from gateway.memory.model import NO_ANSWER, Message, Owner, Session, SessionKey
 from gateway.memory.stores.registry import build_store
 from tests.conftest import StartGateway
 from tests.execute.stub_cluster import ML, V1, V2
@@ -112,6 +112,14 @@ class Chat:
             await store.close()
         return [stored.message for stored in page.messages]
 
+    async def sessions(self) -> tuple[Session, ...]:
+        store = build_store(self.gateway.settings.memory)
+        await store.start()
+        try:
+            return (await store.sessions()).sessions
+        finally:
+            await store.close()
+
 
 @pytest.fixture
 async def chat(start_gateway: StartGateway, tmp_path: Path) -> AsyncIterator[Chat]:
@@ -135,7 +143,7 @@ async def goes_on(chat: Chat, agent: str = V1) -> str:
 
 
 async def failed(chat: Chat) -> list[str]:
-    """Return the texts of the failed turns."""
+    """Return the texts of the failed turns, with what stands in place of an answer."""
     return [message.content[0]["text"] for message in await chat.stored() if message.metadata.failed]
 
 
@@ -153,7 +161,14 @@ async def test_an_answer_that_can_not_be_decoded_is_sent_and_its_turn_has_failed
     assert chat.notices.endswith("MEMORY_ANSWER_MISSING")
     chat.stub.headers = {}
     assert "Lost?" not in await goes_on(chat)
-    assert await failed(chat) == ["Lost?"]
+    assert await failed(chat) == ["Lost?", NO_ANSWER]
+
+
+async def test_a_first_answer_that_can_not_be_decoded_names_no_session(chat: Chat) -> None:
+    chat.stub.headers = {"Content-Encoding": "zstd"}
+    assert (await chat.ask("Lost?", b"\x28\xb5\x2f\xfd"))[0] == 200
+    assert chat.notices.endswith("MEMORY_ANSWER_MISSING")
+    assert await chat.sessions() == ()
 
 
 async def test_a_fault_while_the_answer_is_read_does_not_lock_the_session(
@@ -164,7 +179,7 @@ async def test_a_fault_while_the_answer_is_read_does_not_lock_the_session(
         context.setattr(session_run, "read_answer", lambda *_: [][0])
         assert (await chat.ask("Lost?", legacy("x")))[0] == 500
     assert "Lost?" not in await goes_on(chat)
-    assert await failed(chat) == ["Lost?"]
+    assert await failed(chat) == ["Lost?", NO_ANSWER]
 
 
 async def test_a_large_answer_is_not_read_on_the_event_loop(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:

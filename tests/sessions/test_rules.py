@@ -213,10 +213,9 @@ async def test_a_failed_turn_is_not_sent_again(cluster: Cluster, has_begun: bool
     if not has_begun:
         store = build_store(cluster.gateways[0].settings.memory)
         await store.start()
-        (session,) = (await store.sessions()).sessions
-        (message,) = [stored.message for stored in (await store.load(session.key)).messages]
+        sessions = (await store.sessions()).sessions
         await store.close()
-        assert (message.content, message.metadata.failed) == (({"text": "Fails."},), True)
+        assert (sessions, "gws-" in json.dumps(failed.body)) == ((), False)
         return
     after = await cluster.ask(AGENT, {"input": "Again."}, memory_id)
     assert after.status == 200

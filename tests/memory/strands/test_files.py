@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import json
 import shutil
@@ -336,6 +337,33 @@ async def test_turns_that_are_cut(store: StrandsFilesStore, tmp_path: Path, line
             await work
     assert len((await store.sessions()).sessions) == 1
     assert await store.delete(key())
+
+
+@pytest.mark.parametrize("renames", range(3))
+async def test_a_writer_that_stops_while_it_shows_several_messages_of_one_role(
+    store: StrandsFilesStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    first, second = turn(user("lost")), turn(user("one"), user("two"), assistant("three"))
+    await store.append(key(), first, 0)
+    left, original = renames, Path.rename
+
+    def rename(path: Path, target: Path) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.EIO, "stopped")
+        original(path, target)
+
+    with monkeypatch.context() as context:
+        context.setattr(Path, "rename", rename)
+        with pytest.raises(StoreUnavailable):
+            await store.append(key(), second, 1)
+    page = await store.load(key())
+    assert [one.message for one in page.messages] == [*first.messages, *second.messages]
+    assert names(agent(tmp_path) / "messages") == ["message_2.json", "message_3.json"]
+    assert names(agent(tmp_path) / "gateway" / "hidden") == ["message_0.json", "message_1.json"]
+    shown = json.loads((agent(tmp_path) / "messages" / "message_2.json").read_bytes())["message"]["content"]
+    assert shown == [{"text": "lost"}, {"text": "one"}, {"text": "two"}]
 
 
 async def test_other_files_among_pending_messages_are_left(store: StrandsFilesStore, tmp_path: Path) -> None:

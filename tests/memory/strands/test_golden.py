@@ -126,6 +126,7 @@ async def test_files_of_a_turn(tmp_path: Path) -> None:
         "created": 1_750_000_000.0,
         "system": "Be brief.",
         "pinned": False,
+        "role": "assistant",
         "version": 1,
     }
     assert {path.stat().st_mode & 0o777 for path in session.rglob("*")} == {0o600, 0o700}

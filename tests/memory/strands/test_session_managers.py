@@ -1,12 +1,11 @@
-"""Strands' own session managers, unchanged, on the gateway's files and on its stores, and the gateway on theirs."""
+"""Strands' own session manager and models, unchanged, on the gateway's files, and the gateway on theirs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,13 @@ import pytest
 
 pytest.importorskip("strands", reason="strands-agents is not installed (make strands)")
 
-from strands.session import FileSessionManager, RepositorySessionManager
-from strands.types.exceptions import SessionException
+from strands.session import FileSessionManager
 from strands.types.session import SessionMessage
 
-from gateway.config.memory import AgentCoreStore as Settings
 from gateway.memory.model import Metadata, Owner, Page, SessionKey, Turn, Usage
 from gateway.memory.store import Store
-from gateway.memory.stores.agentcore.store import AgentCoreStore
-from gateway.memory.stores.sqlite import SqliteStore
 from gateway.memory.stores.strands.files import StrandsFilesStore
-from gateway.memory.stores.strands.repository import StrandsRepository
-from tests.memory.agentcore.conftest import connect
-from tests.memory.agentcore.emulator import Emulator, Faults
 from tests.memory.conversations import assistant, tool_result, tool_use, turn, user
-from tests.memory.in_memory_store import InMemoryStore
 from tests.memory.strands.scripted import PNG, ScriptedModel, agent, call, image, plain
 
 ID = "gws-support-0001"
@@ -40,28 +31,21 @@ META = Metadata(created=1_750_000_000.5, provider="bedrock/converse", usage=Usag
 class Place:
     """Where sessions are: a store for the gateway, and session managers for Strands, made again for each test."""
 
-    def __init__(self, new_store: Callable[[], Store], repository: bool) -> None:
-        self._new_store, self._repository = new_store, repository
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
 
-    @contextmanager
-    def manager(self, session_id: str = ID) -> Iterator[Any]:
-        store = self._new_store()
-        if self._repository:
-            with StrandsRepository(store) as repository:
-                yield RepositorySessionManager(session_id, session_repository=repository)
-        else:
-            assert isinstance(store, StrandsFilesStore)
-            yield FileSessionManager(session_id, storage_dir=str(store._root))
+    def manager(self, session_id: str = ID) -> FileSessionManager:
+        return FileSessionManager(session_id, storage_dir=str(self.directory))
 
     def load(self, key: SessionKey = KEY) -> Page:
-        return self._do(lambda store: store.load(key))
+        return self.do(lambda store: store.load(key))
 
     def append(self, added: Turn, turns: int) -> Any:
-        return self._do(lambda store: store.append(KEY, added, turns))
+        return self.do(lambda store: store.append(KEY, added, turns))
 
-    def _do(self, work: Callable[[Store], Any]) -> Any:
+    def do(self, work: Callable[[Store], Any]) -> Any:
         async def run() -> Any:
-            store = self._new_store()
+            store = StrandsFilesStore(self.directory)
             await store.start()
             try:
                 return await work(store)
@@ -71,36 +55,19 @@ class Place:
         return asyncio.run(run())
 
 
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[Emulator]:
-    with Emulator() as emulator:
-        yield emulator
-
-
-@pytest.fixture(params=["FileSessionManager", "strands_files", "sqlite", "agentcore", "in memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, emulator: Emulator) -> Place:
-    in_memory = InMemoryStore()
-    emulator.reset(Faults())
-    settings = Settings(memory_id=emulator.memory_id, endpoint=emulator.url)
-    stores: dict[str, Callable[[], Store]] = {
-        "FileSessionManager": lambda: StrandsFilesStore(tmp_path / "sessions"),
-        "strands_files": lambda: StrandsFilesStore(tmp_path / "sessions"),
-        "sqlite": lambda: SqliteStore(tmp_path / "memory.sqlite3"),
-        "agentcore": lambda: AgentCoreStore(settings, connect, pause=0.001),
-        "in memory": lambda: in_memory,
-    }
-    return Place(stores[request.param], repository=request.param != "FileSessionManager")
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
 
 
 def run(place: Place, model: ScriptedModel, *questions: Any, **state: Any) -> Any:
     """Ask the session's agent in a new process, as it were. Return the agent."""
-    with place.manager() as manager:
-        asked = agent(model, manager)
-        for name, value in state.items():
-            asked.state.set(name, value)
-        for question in questions:
-            asked(question)
-        return asked
+    asked = agent(model, place.manager())
+    for name, value in state.items():
+        asked.state.set(name, value)
+    for question in questions:
+        asked(question)
+    return asked
 
 
 def script() -> ScriptedModel:
@@ -186,7 +153,7 @@ def test_both_take_turns(place: Place) -> None:
     ]
     assert last.state.get() == {"mood": "good"}
     assert len(model.received[0]) == 13
-    assert session.system == place._do(lambda store: store.session(KEY)).system == "Be kind."
+    assert session.system == place.do(lambda store: store.session(KEY)).system == "Be kind."
 
 
 def test_redacted_messages(place: Place) -> None:
@@ -199,123 +166,54 @@ def test_redacted_messages(place: Place) -> None:
 def test_sliding_window_is_restored(place: Place) -> None:
     from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-    with place.manager() as manager:
-        window = SlidingWindowConversationManager(window_size=2)
-        asked = agent(ScriptedModel(*([{"text": str(i)}] for i in range(4))), manager, conversation_manager=window)
-        for number in range(4):
-            asked(str(number))
-    with place.manager() as manager:
-        window = SlidingWindowConversationManager(window_size=2)
-        restored = agent(ScriptedModel(), manager, conversation_manager=window)
+    window = SlidingWindowConversationManager(window_size=2)
+    model = ScriptedModel(*([{"text": str(i)}] for i in range(4)))
+    asked = agent(model, place.manager(), conversation_manager=window)
+    for number in range(4):
+        asked(str(number))
+    window = SlidingWindowConversationManager(window_size=2)
+    restored = agent(ScriptedModel(), place.manager(), conversation_manager=window)
     assert window.removed_message_count == 6
     assert restored.messages == asked.messages
     assert len(place.load().messages) == 8
 
 
 def test_several_agents_of_one_session_are_kept_apart(place: Place) -> None:
-    with place.manager() as manager:
-        agent(ScriptedModel([{"text": "one"}]), manager, "a b")("1")
-        agent(ScriptedModel([{"text": "two"}]), manager, "ä")("2")
+    agent(ScriptedModel([{"text": "one"}]), place.manager(), "a b")("1")
+    agent(ScriptedModel([{"text": "two"}]), place.manager(), "ä")("2")
     assert len(place.load(SessionKey(Owner("a b"), ID)).messages) == 2
     model = ScriptedModel([{"text": "three"}])
-    with place.manager() as manager:
-        agent(model, manager, "ä")("3")
+    agent(model, place.manager(), "ä")("3")
     assert [message["content"][0]["text"] for message in model.received[0]] == ["2", "two", "3"]
 
 
-def test_multi_agents(place: Place) -> None:
-    from strands.multiagent import GraphBuilder
-
-    def graph(manager: Any) -> Any:
-        builder = GraphBuilder()
-        for name in ("one", "two"):
-            builder.add_node(agent(ScriptedModel([{"text": name}]), None, name), name)
-        builder.add_edge("one", "two")
-        return builder.set_session_manager(manager).set_graph_id("graph").build()
-
-    with place.manager() as manager:
-        made = graph(manager)
-        made("go")
-        state = made.serialize_state()
-    with place.manager() as manager:
-        assert manager.session_repository.read_multi_agent(ID, "graph") == json.loads(json.dumps(state))
-        graph(manager)
-
-
-# Only files
+# The files
 
 
 def test_strands_writes_our_messages_as_we_do(tmp_path: Path) -> None:
-    place = Place(lambda: StrandsFilesStore(tmp_path), repository=False)
+    place = Place(tmp_path)
     place.append(turn(user("Grüße 🙂", IMAGE, metadata=META), assistant(tool_use("1", x=[0.5, 1e22, {}]), "ü")), 0)
     place.append(turn(user(tool_result("1", {"json": {"n": [None, True, []]}}, IMAGE)), assistant("")), 1)
-    with place.manager() as manager:
-        for path in sorted(tmp_path.glob("session_*/agents/*/messages/*.json")):
-            record = SessionMessage.from_dict(json.loads(path.read_bytes()))
-            before = path.read_bytes()
-            manager._write_file(str(path), record.to_dict())
-            assert path.read_bytes() == before
+    manager = place.manager()
+    for path in sorted(tmp_path.glob("session_*/agents/*/messages/*.json")):
+        record = SessionMessage.from_dict(json.loads(path.read_bytes()))
+        before = path.read_bytes()
+        manager._write_file(str(path), record.to_dict())
+        assert path.read_bytes() == before
     [agent_file] = tmp_path.glob("session_*/agents/*/agent.json")
-    with place.manager() as manager:
-        before = agent_file.read_bytes()
-        manager._write_file(str(agent_file), manager.read_agent(ID, "support").to_dict())
-        assert agent_file.read_bytes() == before
-        session_file = tmp_path / f"session_{ID}" / "session.json"
-        before = session_file.read_bytes()
-        manager._write_file(str(session_file), manager.read_session(ID).to_dict())
-        assert session_file.read_bytes() == before
+    before = agent_file.read_bytes()
+    manager._write_file(str(agent_file), manager.read_agent(ID, "support").to_dict())
+    assert agent_file.read_bytes() == before
+    session_file = tmp_path / f"session_{ID}" / "session.json"
+    before = session_file.read_bytes()
+    manager._write_file(str(session_file), manager.read_session(ID).to_dict())
+    assert session_file.read_bytes() == before
 
 
 def test_gateway_changes_no_file_of_strands(tmp_path: Path) -> None:
-    place = Place(lambda: StrandsFilesStore(tmp_path), repository=False)
+    place = Place(tmp_path)
     run(place, script(), [{"text": "What is this?"}, image()], "How many in Köln?")
     files = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
     session = place.append(turn(), 2)
     assert (session.turns, session.messages) == (3, 8)
     assert {path: path.read_bytes() for path in files} == files
-
-
-# Only the repository
-
-
-@pytest.mark.parametrize("id_", ["other", "gws-", "gws-a/b", "gws-" + "x" * 97, "gws-ä"])
-def test_session_ids_of_another_form_are_refused(tmp_path: Path, id_: str) -> None:
-    with StrandsRepository(InMemoryStore()) as repository, pytest.raises(ValueError, match="session id"):
-        RepositorySessionManager(id_, session_repository=repository)
-
-
-def test_two_managers_of_one_session_do_not_overwrite_each_other() -> None:
-    with StrandsRepository(InMemoryStore()) as repository:
-        one = agent(ScriptedModel([{"text": "one"}]), RepositorySessionManager(ID, session_repository=repository))
-        two = agent(ScriptedModel([{"text": "two"}]), RepositorySessionManager(ID, session_repository=repository))
-        one("1")
-        with pytest.raises(SessionException, match="another writer"):
-            two("2")
-        assert [message.message["content"][0]["text"] for message in repository.list_messages(ID, "support")] == [
-            "1",
-            "one",
-        ]
-
-
-def test_pages_of_messages() -> None:
-    with StrandsRepository(InMemoryStore()) as repository:
-        manager = RepositorySessionManager(ID, session_repository=repository)
-        asked = agent(ScriptedModel(*([{"text": str(i)}] for i in range(5))), manager)
-        for number in range(5):
-            asked(str(number))
-        whole = repository.list_messages(ID, "support")
-        assert [one.message_id for one in whole] == list(range(10))
-        assert repository.list_messages(ID, "support", limit=3, offset=4) == whole[4:7]
-        assert repository.list_messages(ID, "support", offset=8) == whole[8:]
-        assert repository.list_messages(ID, "support", limit=3, offset=20) == []
-        assert repository.read_message(ID, "support", 3) == whole[3]
-        assert repository.read_message(ID, "support", 10) is None
-        assert repository.list_messages(ID, "unknown") == []
-
-
-def test_repository_is_one_of_strands() -> None:
-    from strands.session.session_repository import SessionRepository
-
-    with StrandsRepository(InMemoryStore()) as repository:
-        assert isinstance(repository, SessionRepository)
-        assert not [name for name in SessionRepository.__abstractmethods__ if not hasattr(repository, name)]

@@ -6,7 +6,7 @@ the gateway has base64 text.
 
 - What Strands knows besides role and content is in `Metadata.extra` under ``strands``, and comes back in the record.
 - What the gateway knows of a message is in the record under ``message.metadata.custom.gateway``. Strands keeps what it
-  finds in ``custom``, and never sends it to an LLM.
+  finds in ``custom``, and never sends it to an LLM. It includes what the content was, if that is not what is shown.
 - Of a redacted message, the content is what the guardrail put in its place. The original is in
   ``extra["strands"]["original"]``, as Strands has it.
 """
@@ -15,23 +15,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from gateway.memory.model import Block, Message, Metadata, Usage
+from gateway.memory.stores.strands.shown import restore, show
 
 Record = dict[str, Any]
 
 _MEDIA = frozenset({"image", "document", "video", "audio"})
 
 
-def to_record(message: Message, number: int, turn_id: str = "") -> Record:
+def to_record(message: Message, number: int, turn_id: str = "", before: Sequence[Block] = ()) -> Record:
     """Return the record of message `number` (0, 1, 2 …).
 
-    turn_id: id of its turn; "" to leave out this and what else only the gateway knows.
+    turn_id: id of its turn; "" to leave out this and what else only the gateway knows. before: content of records, of
+    earlier messages of the same role, that is shown with it.
 
     Raises:
         AttributeError, TypeError: a block, or what only Strands knows, has a form that Strands does not have.
@@ -40,12 +42,17 @@ def to_record(message: Message, number: int, turn_id: str = "") -> Record:
     metadata = message.metadata
     kept = _kept_of(metadata)
     own: Record = {}
+    blocks = list(message.content)
     if turn_id:
         own = {**msgspec.to_builtins(metadata), "turn": turn_id}
         if kept:
             own["extra"] = {name: value for name, value in metadata.extra.items() if name != "strands"}
             own["strands"] = "created_at" in kept
-    content = [_map_bytes(block, _mark_bytes) for block in message.content]
+        else:
+            blocks, was = show(blocks, number)
+            own |= {"content": was} if was is not None else {}
+        own |= {"before": len(before)} if before else {}
+    content = [*before, *(_map_bytes(block, _mark_bytes) for block in blocks)]
     shown = {"role": message.role, "content": content, **_with_own(kept.get("message", {}), own)}
     original = kept.get("original")
     created = kept.get("created_at") or _iso(metadata.created or time.time())
@@ -78,10 +85,23 @@ def from_record(record: Record) -> tuple[Message, str]:
         metadata = msgspec.convert(own, Metadata) if own else _metadata(record, rest)
         if kept:
             metadata = msgspec.structs.replace(metadata, extra={**metadata.extra, "strands": kept})
-        blocks = tuple(_map_bytes(block, _unmark_bytes) for block in content)
-        return Message(role, blocks, metadata), msgspec.convert(own.get("turn", ""), str)
+        blocks = [_map_bytes(block, _unmark_bytes) for block in content[own.get("before", 0) :]]
+        if "content" in own:
+            blocks = restore(blocks, own["content"])
+        return Message(role, tuple(blocks), metadata), msgspec.convert(own.get("turn", ""), str)
     except (LookupError, TypeError, AttributeError, msgspec.ValidationError) as error:
         raise ValueError(f"it is not a message of Strands ({error!r})") from error
+
+
+def shown_message(record: Record) -> Record:
+    """Return the message that Strands sends: the redacted one, if there is one."""
+    shown: Record = record.get("redact_message") or record["message"]
+    return shown
+
+
+def shows_more(record: Record) -> bool:
+    """Return whether a record also shows the message before it, which has the same role."""
+    return bool(_split(shown_message(record))[1].get("before"))
 
 
 def encode_record(record: Record) -> bytes:

@@ -9,10 +9,14 @@
         gateway/state.json                  `State`
         gateway/turns                       a line for each turn (`strands_turns`)
         gateway/pending/message_<seq>.json  a turn that is being written
+        gateway/hidden/message_<seq>.json   messages that the one after them shows, too
 
 A turn's messages are written to ``pending``, its line to ``turns``, then ``state.json`` is replaced: now the turn is
 stored, also if power is lost. Then the messages are moved to ``messages``, so Strands never sees a turn that was not
 stored. If the writer was killed, the next access moves them, or deletes those that the state does not count.
+
+Roles alternate in ``messages``, as LLM APIs want it: of several messages of one role, the last one shows all, and those
+before it are in ``hidden``. So the last message of a session is always in ``messages``, and Strands goes on after it.
 
 Messages in ``messages`` that the state does not count are Strands': the next access counts them. A user's message
 begins a turn, unless it is only tool results. Strands does not lock anything: it must not write while the gateway does.
@@ -38,10 +42,13 @@ from msgspec.structs import replace
 from gateway.memory.model import Message, Page, Session, SessionKey, StoredMessage, Turn
 from gateway.memory.store import SessionConflict, SessionNotFound, UnreadableSession, Unstorable
 from gateway.memory.stores.strands.mapping import (
+    Record,
     agent_record,
     encode_record,
     from_record,
     session_record,
+    shown_message,
+    shows_more,
     starts_turn,
     to_record,
 )
@@ -56,7 +63,7 @@ _FILE = "gateway/state.json"
 class State(Struct, frozen=True):
     """How many turns and messages of a session are finished, and what `Session` has besides.
 
-    key: for directories whose names do not tell it.
+    key: for directories whose names do not tell it. role: of the last message; "" if it is not known.
     """
 
     key: SessionKey
@@ -65,6 +72,7 @@ class State(Struct, frozen=True):
     created: float = 0.0
     system: str = ""
     pinned: bool = False
+    role: str = ""
     version: int = VERSION
 
 
@@ -113,6 +121,7 @@ class SessionFiles:
         self._agent = agent_directory(root, key)
         self._messages = self._agent / "messages"
         self._pending = self._agent / "gateway" / "pending"
+        self._hidden = self._agent / "gateway" / "hidden"
         self._turns = self._agent / "gateway" / "turns"
         self._lock = lock
 
@@ -155,20 +164,25 @@ class SessionFiles:
             state = state or State(self._key, created=now)
             if state.turns != turns:
                 raise SessionConflict(f"The session has {state.turns} turns, not {turns}", state.turns)
-            files = [self._encode(turn, index, state.messages + index) for index in range(len(turn.messages))]
+            records = self._records(turn, state)
             if not turns:
                 self._make_directories(now)
             longer = replace(
                 state,
                 turns=turns + 1,
-                messages=state.messages + len(files),
+                messages=state.messages + len(records),
                 system=state.system if turn.system is None else turn.system,
+                role=turn.messages[-1].role if turn.messages else state.role,
             )
-            pending = (Write(self._pending / _file_name(seq), data) for seq, data in enumerate(files, state.messages))
+            if any(is_hidden for _, is_hidden in records):
+                make_directory(self._hidden)
+            writes = [
+                Write((self._hidden if is_hidden else self._pending) / _file_name(seq), data)
+                for seq, (data, is_hidden) in enumerate(records, state.messages)
+            ]
             line = turn_lines(self._turns, turns, [(turn.id, state.messages)])
-            write_state(self._agent, longer, *pending, line)
-            for seq in range(state.messages, longer.messages):
-                (self._pending / _file_name(seq)).rename(self._message(seq))
+            write_state(self._agent, longer, *writes, line)
+            self._publish(longer)
             os.utime(self._messages, (now, now))
             return self._session(longer)
 
@@ -221,19 +235,40 @@ class SessionFiles:
                 pending.unlink()
             elif self._message(seq).exists():  # Strands has gone on without the turn
                 with open_turns(self._turns, state.turns) as turns:
-                    state = replace(state, messages=seq, turns=turns.turns_before(seq))
+                    state = replace(state, messages=seq, turns=turns.turns_before(seq), role="")
                 write_state(self._agent, state)
                 pending.unlink()
-            else:
-                pending.rename(self._message(seq))
+        if state is not None:
+            self._publish(state)
         return self._count_added(state)
+
+    def _publish(self, state: State) -> None:
+        """Move what `state` counts from `pending` to `messages`, in place of what it shows, too. Locked."""
+        for seq in _numbers(self._pending):
+            if seq < state.messages:
+                pending = self._pending / _file_name(seq)
+                self._hide_what(pending, seq)
+                pending.rename(self._message(seq))
+
+    def _hide_what(self, path: Path, seq: int) -> None:
+        """Move away the message that the one in `path`, of number `seq`, shows, too. Locked."""
+        while shows_more(_read_record(path)):
+            seq -= 1
+            path = self._message(seq)
+            if path.exists():
+                make_directory(self._hidden)
+                path.rename(self._hidden / path.name)
+                return
+            path = self._hidden / path.name
 
     def _count_added(self, state: State | None) -> State | None:
         """Count the messages that Strands has added. Locked."""
         turns, seq = (state.turns, state.messages) if state else (0, 0)
         added: list[tuple[str, int]] = []
+        role = state.role if state else ""
         while (found := self._find_message(seq)) is not None:
             message, _ = found
+            role = message.role
             if starts_turn(message) or not turns + len(added):
                 added.append((self._derived_id(seq), seq))
             state = state or State(self._key, created=message.metadata.created)
@@ -241,7 +276,7 @@ class SessionFiles:
         if state is None or seq == state.messages:
             return state
         make_directory(self._pending)
-        longer = replace(state, turns=turns + len(added), messages=seq)
+        longer = replace(state, turns=turns + len(added), messages=seq, role=role)
         write_state(self._agent, longer, turn_lines(self._turns, turns, added))
         return longer
 
@@ -255,7 +290,7 @@ class SessionFiles:
         """Return the first seq from `low` on whose files to below `high` have at most `most_bytes`, or ``high - 1``."""
         total = 0
         for seq in range(high - 1, low - 1, -1):
-            total += self._message(seq).stat().st_size
+            total += self._path(seq).stat().st_size
             if total > most_bytes and seq < high - 1:
                 return seq + 1
         return low
@@ -263,33 +298,51 @@ class SessionFiles:
     def _message(self, seq: int) -> Path:
         return self._messages / _file_name(seq)
 
+    def _path(self, seq: int) -> Path:
+        """Return where a message is."""
+        path = self._message(seq)
+        return path if path.exists() else self._hidden / path.name
+
     def _read_message(self, seq: int) -> tuple[Message, str]:
         """Return a message, and the id of its turn, "" if Strands wrote it."""
-        path = f"{self._messages}/{_file_name(seq)}"  # a Path would take as long as all else
-        data = read_file(path)
+        name = _file_name(seq)
+        path = f"{self._messages}/{name}"  # a Path would take as long as all else
         try:
+            return _read(path)
+        except FileNotFoundError:
             try:
-                record = _RECORD.decode(data)
-            except msgspec.DecodeError:
-                record = json.loads(data)  # Python's JSON has NaN
-            return from_record(record)
-        except (ValueError, RecursionError) as error:
-            raise UnreadableSession(f"{path} can't be read: {error}. Restore it from a backup") from error
+                return _read(f"{self._hidden}/{name}")
+            except FileNotFoundError:
+                pass
+            raise
 
     def _find_message(self, seq: int) -> tuple[Message, str] | None:
-        """Return a message as `_read_message`, or None if there is none."""
+        """Return a message that Strands sees, as `_read_message`; None if there is none."""
         try:
-            return self._read_message(seq)
+            return _read(self._message(seq))
         except FileNotFoundError:
             return None
 
-    def _encode(self, turn: Turn, index: int, seq: int) -> bytes:
-        """Return the content of the file of a message."""
-        try:
-            return encode_record(to_record(turn.messages[index], seq, turn.id))
-        except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-            reason = f"This can't be written as a message of Strands: {error}"
-            raise Unstorable(reason, f"messages[{index}]") from error
+    def _records(self, turn: Turn, state: State) -> list[tuple[bytes, bool]]:
+        """Return the content of the file of each message, and whether the next message shows it, too."""
+        found: list[tuple[bytes, bool]] = []
+        role, shown = state.role, None
+        for index, message in enumerate(turn.messages):
+            seq = state.messages + index
+            if seq and (message.role == role or not role):
+                shown = shown or shown_message(_read_record(self._message(seq - 1)))
+            if shown is not None and message.role != shown["role"]:
+                shown = None
+            if shown is not None and found:
+                found[-1] = (found[-1][0], True)
+            try:
+                record = to_record(message, seq, turn.id, shown["content"] if shown else ())
+                found.append((encode_record(record), False))
+            except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+                reason = f"This can't be written as a message of Strands: {error}"
+                raise Unstorable(reason, f"messages[{index}]") from error
+            role, shown = message.role, shown_message(record)
+        return found
 
     def _make_directories(self, now: float) -> None:
         """Make the directories, and Strands' own files if it has not made them. Locked."""
@@ -303,6 +356,30 @@ class SessionFiles:
                 new = path.with_suffix(".new")
                 write_files(Write(new, encode_record(record)))
                 replace_file(new, path)
+
+
+def _read(path: str | Path) -> tuple[Message, str]:
+    record = _read_record(path)
+    try:
+        return from_record(record)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _read_record(path: str | Path) -> Record:
+    data = read_file(path)
+    try:
+        try:
+            record: Record = _RECORD.decode(data)
+        except msgspec.DecodeError:
+            record = json.loads(data)  # Python's JSON has NaN
+        return record
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str | Path, error: Exception) -> UnreadableSession:
+    return UnreadableSession(f"{path} can't be read: {error}. Restore it from a backup")
 
 
 def _file_name(seq: int) -> str:
