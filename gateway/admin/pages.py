@@ -29,6 +29,7 @@ from gateway.memory.management import (
 from gateway.memory.model import Session
 from gateway.memory.reading import read_range
 from gateway.memory.rest_handler import store_errors
+from gateway.memory.sessions import Delete
 from gateway.memory.store import SessionNotFound, Store, StoreError, UnknownPosition
 from gateway.memory.stores.strands.files import zip_session
 from gateway.observe.metrics import CONTENT_TYPE, Metrics
@@ -76,6 +77,7 @@ class AdminPages:
         records: RecordStore | None = None,
         holds: Holds | None = None,
         count_runs: CountRuns = lambda documents, before: 0,
+        delete: Delete | None = None,
     ) -> None:
         self.cluster = cluster
         self.profiles = profiles
@@ -88,7 +90,7 @@ class AdminPages:
             "/metrics": self._render,
         }
         self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles}
-        self.memory = MemoryPages(store)
+        self.memory = MemoryPages(store, delete)
         self.inspector = InspectorPages(records)
         holding = [web.post(HOLD, self._hold), web.delete(HOLD, self._release)] if holds is not None else []
         self.resources: Sequence[web.RouteDef] = [*holding, *self.memory.routes(), *self.inspector.routes()]
@@ -152,10 +154,11 @@ _OWNER = ("agent", "tenant", "caller")
 
 
 class MemoryPages:
-    """The pages of `store`; None: the gateway has no memory."""
+    """The pages of `store`; None: the gateway has no memory. delete: deletes a session; None for `Store.delete`."""
 
-    def __init__(self, store: Store | None) -> None:
+    def __init__(self, store: Store | None, delete: Delete | None = None) -> None:
         self.store = store
+        self.delete = delete
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes of all pages."""
@@ -214,7 +217,7 @@ class MemoryPages:
         check_names(request.query, _OWNER)
         session = await self._session(request)
         with _errors():
-            await self._store().delete(session.key)
+            await (self.delete or self._store().delete)(session.key)
         return json_page(200, {"status": "deleted"})
 
     async def _pin(self, request: web.Request) -> web.Response:

@@ -210,6 +210,7 @@ class _Reader:
             self._report(f"{self._place}.type", "the agent has no type", "an agent type", _kind(doc.get("type")))
         llm = self._mapping(doc, "llm")
         block = self._mapping(doc, "model")
+        memory = self._mapping(doc, "memory")
         parameters = self._parameters(doc, "parameters", self._place)
         return AgentProfile(
             id=agent_id,
@@ -218,7 +219,8 @@ class _Reader:
             version=version,
             generation=generation_of(version, type_, bool(block)),
             app_type=_text(doc.get("app_type")),
-            memory_type=_text(self._mapping(doc, "memory").get("type")),
+            memory_type=_text(memory.get("type")),
+            memory_container=_text(memory.get("memory_container_id")),
             parameters=parameters,
             llm=None if AgentType.of(type_) in FLOW_TYPES or not type_ else self._llm(llm),
             llm_parameters=self._parameters(llm, "parameters", f"{self._place}.llm"),

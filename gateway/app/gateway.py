@@ -68,6 +68,7 @@ class Gateway:
             self._recording.store,
             self._now.holds,
             lambda documents, before: self._now.port.lifecycle.runs_planned_with(documents, before),
+            self._now.delete_session,
         )
         self._data = _listener(self._now.port, settings, log, self._tls.listener_context() if self._tls else None)
         admin = build_application(self._admin_pages, log)
@@ -146,6 +147,7 @@ class Gateway:
         self._admin_pages.cluster = new.upstream
         self._admin_pages.profiles = new.profiles
         self._admin_pages.memory.store = new.store
+        self._admin_pages.memory.delete = new.delete_session
         self._admin_pages.inspector.store = recording.store
         self._admin_pages.token = self._token(settings.listen)
         if settings.logs.payloads:

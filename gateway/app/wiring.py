@@ -9,11 +9,12 @@ from typing import NamedTuple
 from gateway.agents.holds import Holds
 from gateway.agents.lookup import Credentials
 from gateway.config.schema import Settings
-from gateway.execute.build import build_handler, check_rules
+from gateway.execute.build import build_handler, check_rules, service_headers
 from gateway.media.fetch import Fetcher
+from gateway.memory.cluster_copies import ClusterCopies
 from gateway.memory.opening import BusySessions, LazyStore, share_store
 from gateway.memory.rest_handler import SessionResources
-from gateway.memory.sessions import Sessions
+from gateway.memory.sessions import Delete, Sessions
 from gateway.memory.store import Store
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
@@ -32,7 +33,7 @@ class UseCases(NamedTuple):
 
     sessions, memory, store: the gateway's own sessions on the cluster's paths, in use, and where they are kept; None
     without memory. policy: what was spent, and guardrails. holds: documents that `execute` uses in place of the
-    cluster's; None if it can't.
+    cluster's; None if it can't. delete_session: with what the cluster has of it; None for `Store.delete`.
     """
 
     execute: ExecuteHandler
@@ -43,6 +44,7 @@ class UseCases(NamedTuple):
     store: Store | None = None
     policy: PolicyKeeper | None = None
     holds: Holds | None = None
+    delete_session: Delete | None = None
 
 
 UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
@@ -63,6 +65,7 @@ class Runtime:
         cases = UseCases(*use_case(settings, self.upstream, log, metrics))
         self.profiles, self.manage = cases.profiles, cases.manage
         self.memory, self.store, self.policy, self.holds = cases.memory, cases.store, cases.policy, cases.holds
+        self.delete_session = cases.delete_session
         self.port = DataPort(
             settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions, capture
         )
@@ -126,12 +129,16 @@ def build_use_case() -> UseCase:
         check_rules(settings)  # before the stores are used, as nothing releases them if this fails
         policy = OpenPolicies(settings, ledgers, log, metrics)
         shared = share_store(stores, settings)
-        memory = Sessions(shared.resource, settings.memory, log, busy, close=shared.release, count=metrics.turn)
+        own = service_headers(settings) or {}
+        copies = ClusterCopies(cluster, settings.memory, own, log, metrics.cluster_copy)
+        memory = Sessions(
+            shared.resource, settings.memory, log, busy, close=shared.release, count=metrics.turn, copies=copies
+        )
         fetch = Fetcher(settings.media)
         execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies, holds)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
-        resources = SessionResources(settings.memory, shared.resource, cluster, Credentials().of)
-        return UseCases(execute, profiles, manage, resources, memory, shared.resource, policy, holds)
+        resources = SessionResources(settings.memory, shared.resource, cluster, Credentials().of, memory.delete)
+        return UseCases(execute, profiles, manage, resources, memory, shared.resource, policy, holds, memory.delete)
 
     return use_case

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.command import FILE, Command
-from gateway.cli.memory_store import bar, config_option, json_option, owner_options, run_on_store
+from gateway.cli.memory_store import bar, config_option, json_option, opened, owner_options, run_on_store, run_reporting
 from gateway.cli.output import PlainConsole, print_json
+from gateway.config.schema import Settings
 from gateway.memory.management import (
     OwnerFilter,
     export_lines,
@@ -162,16 +163,38 @@ def export(config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter, forma
 @owner_options
 @config_option
 def delete(config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter) -> int:
-    """Delete sessions with all their messages and media. They can't be restored."""
+    """Delete sessions with all their messages and media. They can't be restored.
 
-    async def work(store: Store) -> int:
-        for session in [await find_session(store, id, wanted) for id in ids]:
-            if not await store.delete(session.key):
-                raise SessionNotFound(f"There is no session {session.key.id}.")
-            sys.stdout.write(f"{session.key.id}: deleted\n")
-        return 0
+    What the cluster's own memory has of them (`memory.cluster_copies`) is deleted, too; what is left there is reported.
+    """
 
-    return run_on_store("memory delete", config, work)
+    from gateway.execute.build import service_headers  # imported here because they are slow to load
+    from gateway.memory.cluster_copies import ClusterCopies
+    from gateway.observe.logs import configure
+    from gateway.upstream.client import Upstream
+
+    async def work(settings: Settings) -> int:
+        log, left = configure("warning", "console"), 0
+
+        def count(outcome: str) -> None:
+            nonlocal left
+            left += outcome == "left"
+
+        upstream = Upstream(settings.upstream, settings.limits, log)
+        copies = ClusterCopies(upstream, settings.memory, service_headers(settings) or {}, log, count)
+        async with opened(settings) as store, AsyncExitStack() as close:
+            await upstream.start()
+            close.push_async_callback(upstream.close)
+            for session in [await find_session(store, id, wanted) for id in ids]:
+                if not await copies.delete_session(store, session.key):
+                    raise SessionNotFound(f"There is no session {session.key.id}.")
+                sys.stdout.write(f"{session.key.id}: deleted\n")
+            await copies.ended()
+        if left:
+            sys.stderr.write(f"{left} conversations of these sessions are left in the cluster's memory.\n")
+        return 1 if left else 0
+
+    return run_reporting("memory delete", config, work)
 
 
 def _pin(command: str, config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter, pinned: bool) -> int:

@@ -114,6 +114,13 @@ class Memory(Struct, frozen=True, forbid_unknown_fields=True):
     by_caller: Annotated[
         bool, Meta(description="Keep the sessions of each caller (by its credentials) apart from those of others.")
     ] = True
+    cluster_copies: Annotated[
+        Literal["after_turn", "with_session", "keep"],
+        Meta(
+            description="What becomes of the conversation that each run of an agent with gateway memory leaves in the "
+            "cluster's own memory: delete it after the turn, or with the session, or keep it."
+        ),
+    ] = "after_turn"
     retention: Retention = Retention()
     sqlite: SqliteStore = SqliteStore()
     opensearch: OpenSearchStore = OpenSearchStore()

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from gateway.agents.lookup import Credentials
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.agents.rules import rule_for
 from gateway.config.schema import AgentRule, Settings
@@ -21,6 +22,7 @@ from gateway.execute.rewriter import new_turn_id
 from gateway.execute.run_answer import RunAnswer, read_answer
 from gateway.execute.run_events import StreamReader
 from gateway.execute.session_request import IDS, Earlier, SessionRequest, compose
+from gateway.memory.cluster_copies import copy_of, with_copy
 from gateway.memory.model import PREFIX, Message, Metadata, Turn
 from gateway.memory.owner import agent_of, owner_of
 from gateway.memory.sessions import OpenSession, Sessions
@@ -50,6 +52,7 @@ class SessionRuns:
         self.settings = settings
         self.reporter = reporter
         self.outputs = Outputs(settings)
+        self.credentials = Credentials().of
         self._rules = settings.agents.rules
 
     def rule(self, agent_id: str, name: str = "") -> AgentRule | None:
@@ -183,7 +186,7 @@ class SessionRun(AnswerStage):
             self._session.release()
             return answer
         if status >= 400:
-            await self._session.fail(self._turn)
+            await self._session.fail(self._turn)  # the answer names no conversation of the cluster
             return answer
         small = len(body) <= _SMALL
         stream = self._stream if not body.lstrip().startswith(b"{") else None
@@ -218,13 +221,19 @@ class SessionRun(AnswerStage):
         return self._held + stream.end(self._session.id)
 
     async def _store(self, run: RunAnswer) -> tuple[Notice, ...]:
-        if run.failed:
-            return await self._session.fail(self._turn)
-        if not run.messages:
-            return (ANSWER_MISSING, *await self._session.fail(self._turn))
-        messages = (*self.sent.new, *self._answer_messages(run))
-        notices = (BLOCK_UNKNOWN,) if run.unknown else ()
-        return (*notices, *await self._session.commit(Turn(self._turn_id, messages, self.sent.system)))
+        copy = copy_of(self._profile, run.memory_id)
+        try:
+            if run.failed:
+                return await self._session.fail(self._turn, copy)
+            if not run.messages:
+                return (ANSWER_MISSING, *await self._session.fail(self._turn, copy))
+            messages = (*self.sent.new, *self._answer_messages(run))
+            turn = with_copy(Turn(self._turn_id, messages, self.sent.system), copy)
+            notices = (BLOCK_UNKNOWN,) if run.unknown else ()
+            return (*notices, *await self._session.commit(turn))
+        finally:
+            if copies := self._runs.sessions.copies:
+                copies.after_turn(copy, self._runs.credentials(self._call.headers))
 
     def _answer_messages(self, run: RunAnswer) -> list[Message]:
         """Return the answer's messages with what is known about them. The last one has the run's usage if none has."""

@@ -57,7 +57,8 @@ class Metadata(Struct, frozen=True, omit_defaults=True):
     created: seconds since the epoch. input_type: text, content_blocks or messages; of the request that brought it.
     failed: the run failed, so the turn has no answer (`as_failed`). after: how many messages the session had, for a
     client that sent the conversation with the turn: those from this `seq` up to the turn are another branch, which is
-    not sent again. None where it sent what is new alone. extra: other values, as other programs store them.
+    not sent again. None where it sent what is new alone. cluster_copy: what the cluster has of the turn
+    (`gateway.memory.cluster_copies`). extra: other values, as other programs store them.
     """
 
     created: float = 0.0
@@ -68,6 +69,7 @@ class Metadata(Struct, frozen=True, omit_defaults=True):
     usage: Usage | None = None
     failed: bool = False
     after: int | None = None
+    cluster_copy: str = ""
     extra: dict[str, Any] = {}
 
 

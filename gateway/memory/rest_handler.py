@@ -8,7 +8,7 @@ one that does not exist.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import parse_qs
@@ -43,14 +43,29 @@ Credentials = Callable[[Mapping[str, str]], Mapping[str, str]]
 """Returns those of a request's headers that identify the caller to the cluster."""
 
 
-class SessionResources:
-    """The implementation of `gateway.ports.SessionHandler` on a store."""
+Delete = Callable[[SessionKey, Mapping[str, str]], Awaitable[bool]]
+"""Deletes a session with the caller's credentials; returns whether it existed."""
 
-    def __init__(self, settings: Memory, store: Store, cluster: ClusterReader, credentials: Credentials) -> None:
+
+class SessionResources:
+    """The implementation of `gateway.ports.SessionHandler` on a store.
+
+    delete: deletes a session with what the cluster has of it; None for `Store.delete`.
+    """
+
+    def __init__(
+        self,
+        settings: Memory,
+        store: Store,
+        cluster: ClusterReader,
+        credentials: Credentials,
+        delete: Delete | None = None,
+    ) -> None:
         self._settings = settings
         self._store = store
         self._cluster = cluster
         self._credentials = credentials
+        self._delete_session = delete or (lambda key, _: store.delete(key))
 
     async def __call__(self, resource: str, id: str, call: ExecuteCall) -> Answer:
         """See `gateway.ports.SessionHandler`.
@@ -78,7 +93,7 @@ class SessionResources:
         document = None
         if owner.agent_id:
             if call.method == "DELETE":
-                document = await self._delete(resource, key)
+                document = await self._delete(resource, key, self._credentials(call.headers))
             else:
                 document = await self._show(resource, key, number, call)
         if document is None and resource == "search":
@@ -95,12 +110,12 @@ class SessionResources:
                 return await self._document(resource, session, number, call)
         return None
 
-    async def _delete(self, resource: str, key: SessionKey) -> Any:
+    async def _delete(self, resource: str, key: SessionKey, headers: Mapping[str, str]) -> Any:
         """Delete the session. Return the response's body; None if there is no such session.
 
         The store is asked in any case: it finishes a deletion that has failed before.
         """
-        if not await self._store.delete(key):
+        if not await self._delete_session(key, headers):
             return None
         return {"success": True} if resource == "memory" else _deleted(key.id)
 

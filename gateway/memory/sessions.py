@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gateway.config.memory import Memory, Retention
 from gateway.errors import MemoryUnavailable, Problem, SessionBusy, SessionNotFound
 from gateway.memory import store
+from gateway.memory.cluster_copies import ClusterCopies, with_copy
 from gateway.memory.model import PREFIX, Owner, Session, SessionKey, StoredMessage, Turn, as_failed
 from gateway.memory.opening import BusySessions
 from gateway.memory.owner import new_session_id
@@ -21,12 +22,18 @@ from gateway.memory.window import measure
 from gateway.notices import Notice
 from gateway.observe.logs import Logger
 
+Delete = Callable[[SessionKey], Awaitable[bool]]
+"""Deletes a session; returns whether it existed."""
 
-async def delete_expired(store: Store, limits: Retention, now: float, busy: BusySessions) -> int:
+
+async def delete_expired(
+    store: Store, limits: Retention, now: float, busy: BusySessions, delete: Delete | None = None
+) -> int:
     """Delete what `limits` does not keep, at the time `now`. Return how many sessions were deleted.
 
     A session that was used meanwhile is kept, and one that a request of this process uses. Requests of other processes
-    are not known: their sessions are deleted. Pinned sessions are kept, and do not count.
+    are not known: their sessions are deleted. Pinned sessions are kept, and do not count. delete: None for
+    `Store.delete`.
 
     Raises:
         StoreError: from the store. Some sessions may be deleted by then.
@@ -38,7 +45,7 @@ async def delete_expired(store: Store, limits: Retention, now: float, busy: Busy
         try:
             current = await store.session(session.key)
             if current is not None and current.updated == session.updated and not current.pinned:
-                deleted += await store.delete(session.key)
+                deleted += await (delete or store.delete)(session.key)
         finally:
             busy.release(session.key)
     return deleted
@@ -72,6 +79,7 @@ async def run_retention(
     busy: BusySessions,
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    delete: Delete | None = None,
 ) -> None:
     """Delete expired sessions now, and every `limits.check_seconds`, until cancelled. Return at once without limits.
 
@@ -79,7 +87,7 @@ async def run_retention(
     """
     while limits.seconds or limits.sessions:
         try:
-            deleted = await delete_expired(store, limits, clock(), busy)
+            deleted = await delete_expired(store, limits, clock(), busy, delete)
         except StoreError as error:
             log.warning("sessions not deleted", reason=str(error))
         except Exception:
@@ -153,10 +161,13 @@ class OpenSession:
             self.id = ""
         return notices
 
-    async def fail(self, turn: Turn) -> tuple[Notice, ...]:
-        """Store `turn` as one whose run failed, as `commit`. A session is not begun with it: the client gets no id."""
+    async def fail(self, turn: Turn, copy: str = "") -> tuple[Notice, ...]:
+        """Store `turn` as one whose run failed, as `commit`. A session is not begun with it: the client gets no id.
+
+        copy: what the cluster has of it.
+        """
         if self.turns:
-            return await self.commit(as_failed(turn))
+            return await self.commit(with_copy(as_failed(turn), copy))
         self.release()
         self.id = ""
         return ()
@@ -177,8 +188,8 @@ class OpenSession:
 class Sessions:
     """Opens sessions, and stores their turns.
 
-    kept: where. busy: the sessions that requests of this process use. count: called with what became of each turn,
-    stored or failed.
+    kept: where. copies: deletes what the cluster has of them; None to leave it. busy: the sessions that requests of
+    this process use. count: called with what became of each turn, stored or failed.
     """
 
     def __init__(
@@ -190,12 +201,14 @@ class Sessions:
         clock: Callable[[], float] = time.time,
         close: Callable[[], Awaitable[None]] | None = None,
         count: Callable[[str], None] = lambda _: None,
+        copies: ClusterCopies | None = None,
     ) -> None:
         self.settings = settings
         self.clock = clock
         self.busy = BusySessions() if busy is None else busy
         self._store = kept
         self._log = log
+        self.copies = copies
         self._close = close
         self._count = count
         self._seconds = max(_STORE_SECONDS, 2 * getattr(getattr(settings, settings.store), "seconds", 0.0))
@@ -259,11 +272,24 @@ class Sessions:
         task.add_done_callback(self._running.discard)
         return task
 
+    async def delete(self, key: SessionKey, headers: Mapping[str, str] | None = None) -> bool:
+        """Delete a session, and what the cluster has of it. Return whether it existed.
+
+        headers: the credentials of the client that asks for it; None for those of the gateway.
+
+        Raises:
+            StoreError: as `Store.delete`.
+        """
+        if self.copies is None:
+            return await self._store.delete(key)
+        return await self.copies.delete_session(self._store, key, headers)
+
     def start(self) -> None:
         """Begin to delete expired sessions, if the settings say which."""
         limits = self.settings.retention
         if limits.seconds or limits.sessions:
-            self._retention = asyncio.create_task(run_retention(self._store, limits, self._log, self.busy, self.clock))
+            work = run_retention(self._store, limits, self._log, self.busy, self.clock, delete=self.delete)
+            self._retention = asyncio.create_task(work)
 
     def stop(self) -> None:
         """Delete no more expired sessions: other settings say which, or nobody is left to be served."""
@@ -283,6 +309,8 @@ class Sessions:
                 await self.ended()
         if self._retention is not None:
             await asyncio.gather(self._retention, return_exceptions=True)
+        if self.copies is not None:
+            await self.copies.close()
         if self._close is not None:
             close, self._close = self._close, None
             await close()

@@ -111,7 +111,7 @@ class AgentProfile:
     model_provider: `model.model_provider` of a unified agent, "" for a legacy one.
     provider: the provider's name, "" if unknown. provider_source: where it is from
         (``model.model_provider``, ``_llm_interface``, ``connector``, ``rule``).
-    memory_type: `memory.type`, "" without memory.
+    memory_type, memory_container: `memory.type` and `memory.memory_container_id`, "" without memory.
     gateway_memory, unified_output: the marks of a registration (`gateway.mlcommons.profile`).
     unified_api: whether the cluster's unified agent API is on; None if that could not be read. False before 3.5,
         which does not have it.
@@ -124,6 +124,7 @@ class AgentProfile:
     generation: Generation
     app_type: str = ""
     memory_type: str = ""
+    memory_container: str = ""
     parameters: Parameters = field(default_factory=dict)
     llm: Model | None = None
     llm_parameters: Parameters = field(default_factory=dict)

@@ -84,6 +84,7 @@ class TrafficMetrics(Collector):
         self.registrations: dict[str, int] = {}
         self.dropped: dict[str, int] = {}
         self.turns: dict[str, int] = {"stored": 0, "failed": 0}
+        self.cluster_copies: dict[str, int] = {"deleted": 0, "left": 0}
         self.waits: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(WAITS))
         self.added: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SHORT))
         self.rewriting = Histogram(SHORT)
@@ -121,6 +122,12 @@ class TrafficMetrics(Collector):
             "mlc_gateway_client_received_bytes", "Bytes received from clients.", self.received.size
         )
         yield _counter("mlc_gateway_session_turns", "Turns of gateway memory.", "outcome", self.turns)
+        yield _counter(
+            "mlc_gateway_cluster_copies",
+            "Conversations of agents with gateway memory in the cluster's own memory.",
+            "outcome",
+            self.cluster_copies,
+        )
         found = self.lookups
         outcomes = {"cached": found.cached, "read": found.read, "failed": found.failed}
         yield _counter("mlc_gateway_profile_lookups", "Look-ups of agents.", "outcome", outcomes)
@@ -369,6 +376,10 @@ class Metrics:
     def turn(self, outcome: str) -> None:
         """Count a turn of gateway memory. outcome: stored or failed."""
         self.traffic.turns[outcome] += 1
+
+    def cluster_copy(self, outcome: str) -> None:
+        """Count what the cluster has of a turn of gateway memory. outcome: deleted or left."""
+        self.traffic.cluster_copies[outcome] += 1
 
     def record_dropped(self, reason: str, count: int = 1) -> None:
         """Count exchanges that were not recorded; see `mlc_gateway_records_dropped_total`.
