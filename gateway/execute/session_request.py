@@ -215,7 +215,7 @@ class _Written:
     """The `input` as it is written: messages, and for each its place in the client's eyes."""
 
     def __init__(self, profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput) -> None:
-        self._limits_history = bool(profile.memory_type) and profile.generation in _COUNT_TURNS
+        self._has_history = bool(profile.memory_type) and profile.generation in _COUNT_TURNS
         self._request = request
         self._type = agent_input.type
         self.count = len(agent_input.messages)
@@ -269,8 +269,9 @@ class _Written:
             InvalidInput: the session holds what the gateway can't read.
         """
         parameters = {name: value for name, value in self._request.parameters.items() if name not in _NOT_SENT}
-        if self._limits_history:
+        if self._has_history:
             parameters["message_history_limit"] = "0"
+            parameters.setdefault("disable_trace", "true")  # the cluster does not delete traces with their conversation
         members = {**self._request.other, "input": self._raw(self._value) if self._whole else self._items}
         body = msgspec.json.encode({**members, **({"parameters": parameters} if parameters else {})})
         place = place_map(self._places) if self._places else _question_place

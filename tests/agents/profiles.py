@@ -157,6 +157,7 @@ GOLDEN = [
         version=(3, 6, 0),
         generation=Generation.UNIFIED_V2,
         memory_type="agentic_memory",
+        memory_container="JuoAAKIBmjUj_f3tZnJ-",
         parameters={"max_iteration": "5", "_llm_interface": "bedrock/converse/claude"},
         llm=Model("KuoAAKIBmjUj_f3tanLE", AUTO_BEDROCK),
         llm_parameters={"system_prompt": ASSISTANT},

@@ -79,7 +79,9 @@ def test_system_text_comes_first_and_the_requests_own_replaces_the_sessions() ->
 def test_the_cluster_gets_no_id_and_replays_nothing() -> None:
     parameters = {"memory_id": "gws-a", "session_id": "gws-a", "parent_interaction_id": "p", "own": 1}
     sent = json.loads(composed({"input": "And?", "parameters": parameters}, profile=WITH_MEMORY).body)
-    assert sent["parameters"] == {"own": 1, "message_history_limit": "0"}
+    assert sent["parameters"] == {"own": 1, "message_history_limit": "0", "disable_trace": "true"}
+    kept = json.loads(composed({"input": "And?", "parameters": {"disable_trace": "false"}}, profile=WITH_MEMORY).body)
+    assert kept["parameters"] == {"message_history_limit": "0", "disable_trace": "false"}
     assert json.loads(composed({"input": "And?"}).body).keys() == {"input"}
 
 

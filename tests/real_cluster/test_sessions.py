@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from gateway.memory.model import Owner, SessionKey
 from gateway.memory.owner import new_session_id
 from tests.conftest import StartGateway
+from tests.delivery.cases import IMAGE
 from tests.lifecycle.process import Process
 from tests.memory.cli_place import Commands, Place
 from tests.memory.conversations import assistant, image, turn, user
@@ -158,3 +162,54 @@ async def test_a_v2_agent_doubles_no_message_of_a_client_that_sends_all(
             parts = [f"{kind} {n}" for n in range(number + 1) for kind in ("Question", "Answer")][:-1]
             assert [sent.count(part) for part in parts] == [1] * len(parts)
             assert sorted(parts, key=sent.index) == parts
+
+
+def holding(api: Api, *words: str) -> list[Any]:
+    """Return the documents of all memory indices that hold one of these words."""
+    api.must("POST", "/.plugins-ml-memory-*,.plugins-ml-am-*/_refresh?expand_wildcards=all&ignore_unavailable=true")
+    search = "/.plugins-ml-memory-*,.plugins-ml-am-*/_search?expand_wildcards=all&ignore_unavailable=true&size=1000"
+    hits = api.must("GET", search)["hits"]["hits"]
+    return [hit for hit in hits if any(word in json.dumps(hit) for word in words)]
+
+
+async def cluster_copies(gateway: Process, outcome: str) -> int:
+    _, admin = await gateway.ports()
+    async with aiohttp.ClientSession() as client, client.get(f"http://127.0.0.1:{admin}/metrics") as response:
+        found = re.search(rf'mlc_gateway_cluster_copies_total{{outcome="{outcome}"}} (\d+)', await response.text())
+    return int(found[1]) if found else 0
+
+
+@pytest.mark.usefixtures("unified_on")
+@pytest.mark.parametrize("when", ["after_turn", "with_session"])
+@pytest.mark.parametrize("name", ["v2_bedrock", "v2_openai", "bedrock_conv_tools_upgraded"])
+async def test_nothing_of_a_deleted_session_is_left_in_the_cluster(
+    api: Api,
+    real_cluster: str,
+    agents: dict[str, Agent],
+    unified_agents: dict[str, str],
+    llm: LLM,
+    tmp_path: Path,
+    name: str,
+    when: str,
+) -> None:
+    agent_id = unified_agents[name] if name in unified_agents else agents[name].agent_id
+    settings = settings_for(real_cluster, tmp_path)
+    settings["memory"]["cluster_copies"] = when
+    memory_id, secret = "", uuid4().hex
+    data = b64encode(b64decode(IMAGE["source"]["data"]) + secret.encode()).decode()
+    image_block = {**IMAGE, "source": {**IMAGE["source"], "data": data}}
+    async with Process(tmp_path, settings) as gateway:
+        for number in range(4):
+            llm.replies(f"{secret}, answer {number}.")
+            text = {"type": "text", "text": f"{secret}, question {number}?"}
+            answer = await ask(gateway, agent_id, [text, image_block] if not number else [text], memory_id)
+            memory_id = answer.get("memory_id") or answer["inference_results"][0]["output"][0]["result"]
+        if when == "with_session":
+            assert holding(api, secret)
+            data_port, _ = await gateway.ports()
+            assert (await fetch(f"http://127.0.0.1:{data_port}{MEMORY}/{memory_id}", "DELETE"))[0] == 200
+        async with asyncio.timeout(60):
+            while await cluster_copies(gateway, "deleted") + await cluster_copies(gateway, "left") < 4:
+                pass
+        assert await cluster_copies(gateway, "left") == 0
+    assert holding(api, secret, data) == []

@@ -160,9 +160,25 @@ async def test_the_commands_see_what_a_running_gateway_stores(
     cluster = await start_cluster()
     id = await two_turns(cluster)
     config = tmp_path / "gateway.yaml"
-    config.write_text(json.dumps({"memory": cluster.settings["memory"]}))
+    upstream = {"url": cluster.simulator.url}
+    config.write_text(json.dumps({"memory": cluster.settings["memory"], "upstream": upstream}))
     assert await asyncio.to_thread(run, ["memory", "show", "-c", str(config), id]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [one["role"] for one in document["messages"]] == ["user", "assistant"] * 2
     assert await asyncio.to_thread(run, ["memory", "delete", "-c", str(config), id]) == 0
+    assert capsys.readouterr().out == f"{id}: deleted\n"
     assert (await fetch(cluster.gateways[-1].data_port, f"{MEMORY}/{id}", headers=BOB))[0] == 404
+
+
+async def test_a_deletion_says_what_may_be_left_in_a_cluster_that_is_not_there(
+    start_cluster: StartCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = await start_cluster("2.19.0", {"cluster_copies": "with_session"})
+    id = (await cluster.ask("conv-b", {"input": "One."})).memory_id
+    config = tmp_path / "gateway.yaml"
+    config.write_text(json.dumps({"memory": cluster.settings["memory"], "upstream": {"url": "http://127.0.0.1:9"}}))
+    assert await asyncio.to_thread(run, ["memory", "delete", "-c", str(config), id]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == f"{id}: deleted\n"
+    assert "conversation left in the cluster" in printed.err
+    assert printed.err.endswith("1 of the cluster's conversations may be left, as above.\n")

@@ -93,7 +93,8 @@ async def test_session_id_is_another_name_of_memory_id(cluster: Cluster) -> None
     assert refused.status == 400
 
 
-async def test_the_cluster_does_not_see_the_session(cluster: Cluster) -> None:
+async def test_the_cluster_does_not_see_the_session(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster("2.19.0", {"cluster_copies": "keep"})
     first = await cluster.ask("conv-b", {"input": "One."})
     await cluster.ask("conv-b", {"input": "Two."}, first.memory_id)
     memories = cluster.simulator.core.memory.memories.values()
