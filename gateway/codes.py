@@ -83,6 +83,7 @@ CODES: dict[str, Code] = {
     "MEMORY_BLOCK_UNKNOWN": Code("a block of the answer is not stored, as its kind is not known"),
     "MEMORY_CONCURRENT": Code("another gateway added a turn to the session meanwhile"),
     "MEMORY_FORKED": Code("the session went on from an earlier message"),
+    "MEMORY_MEDIA_LEFT_OUT": Code("a text stands for a medium of an earlier turn, as the LLM takes no more"),
     "MEMORY_HOLDS_CODE": Code("the agent's memory stores the question in the gateway's form"),
     "MEMORY_HOLDS_NOTE": Code("the agent's memory stores a note in place of a text"),
     "MEMORY_NOT_READ": Code("the agent's memory could not be read, so it was not checked"),

@@ -16,12 +16,15 @@ from gateway.config.memory import Window
 from gateway.errors import InvalidInput, Problem
 from gateway.memory.conversion import NewInput, Place, as_input, convert, place_map, relocate
 from gateway.memory.matching import Match, match
+from gateway.memory.media_limits import within_limits
 from gateway.memory.model import Message, Metadata, StoredMessage
 from gateway.memory.repair import Placed, repair
 from gateway.memory.window import window_start
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
+from gateway.providers import registry
+from gateway.providers.capabilities import RequestLimits
 from gateway.unified.limits import ParseLimits
 from gateway.unified.model import AgentInput, InputType, Text
 from gateway.unified.model import Message as InputMessage
@@ -139,6 +142,8 @@ def compose(
         raise _nothing_new()
     again = found.again if found is not None else ()
     repaired, notices = repair([_placed(item) for item in (*history, *again)], added[len(again) :])
+    sent = {_placed(item).at for item in (*(earlier.stored[found.begin : found.end] if found else ()), *again)}
+    repaired, left_out = within_limits(repaired, sent, added[len(again) :], _limits(profile))
     written = _Written(profile, request, agent_input)
     if found is None and not repaired and not (earlier.system and new.system is None):
         written.add_all_new()
@@ -146,7 +151,15 @@ def compose(
         _write(written, new, found or Match(0, 0, 0), earlier, repaired)
     body, merged = written.read(roles)
     steps = () if earlier.with_steps else (_STEPS_LEFT_OUT,)
-    return SessionRequest(body, merged, added, new.system, (*_parted(found, earlier), *steps, *notices))
+    return SessionRequest(body, merged, added, new.system, (*_parted(found, earlier), *steps, *notices, *left_out))
+
+
+def _limits(profile: AgentProfile) -> RequestLimits:
+    """Return what a request to the agent's LLM may hold; no limits for an LLM that is not known."""
+    try:
+        return registry.provider(profile.provider).capabilities.request
+    except (registry.UnknownProvider, registry.BrokenProvider):
+        return RequestLimits()
 
 
 def _placed(item: StoredMessage) -> Placed:

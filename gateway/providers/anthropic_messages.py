@@ -24,6 +24,7 @@ from gateway.providers.capabilities import (
     TOOL_ERROR_TEXT,
     Capabilities,
     MediaTable,
+    RequestLimits,
     Role,
 )
 from gateway.providers.connector import ConnectorTemplate, ModelSpec
@@ -46,6 +47,7 @@ _BEDROCK_MEDIA: MediaTable = {kind: {"base64": forms["base64"]} for kind, forms 
 
 ANTHROPIC = Capabilities(
     label="Anthropic Messages",
+    request=RequestLimits({"image": 100}, 32_000_000),  # [D] 100 images, 32 MB in all
     media=_MEDIA,
     tool_media=_MEDIA,  # [M]
     text_sources=frozenset(TEXT_DOCUMENTS),  # [M]

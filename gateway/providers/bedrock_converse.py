@@ -23,6 +23,7 @@ from gateway.providers.capabilities import (
     V2_LABEL,
     Capabilities,
     MediaTable,
+    RequestLimits,
     Role,
 )
 from gateway.providers.connector import SYSTEM_PROMPT, ConnectorTemplate, ModelSpec
@@ -100,6 +101,8 @@ _MEDIA: MediaTable = {  # [M]
 
 BEDROCK = Capabilities(
     label="Bedrock Converse",
+    # [D]: 20 images and 5 documents of any model; 1 video and 25 MB in all of Nova
+    request=RequestLimits({"image": 20, "document": 5, "video": 1}, 25_000_000),
     media=_MEDIA,
     tool_media={kind: forms for kind, forms in _MEDIA.items() if kind != "audio"},  # [M]
     media_roles=frozenset({"user"}),  # [I]

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from gateway.providers import recognition
 from gateway.providers.base import Claim, ConnectorHints, Evidence
 from gateway.providers.bedrock_converse import BEDROCK, ConverseMessages
-from gateway.providers.capabilities import IMAGES, TEXT_DOCUMENTS, Capabilities, MediaTable
+from gateway.providers.capabilities import IMAGES, TEXT_DOCUMENTS, Capabilities, MediaTable, RequestLimits
 
 _MODEL = re.compile(r"/model/([^/]+)/invoke(-with-response-stream)?\Z")
 _INVOKE = re.compile(r"/invoke(-with-response-stream)?\Z")
@@ -38,6 +38,7 @@ NOVA = dataclasses.replace(
     native={"cachePoint": frozenset({"user", "assistant"})},  # [D]
     assistant_last="prefill",  # [D]
     document_needs_text=False,
+    request=RequestLimits({"image": 20, "video": 1}, 25_000_000),  # [D]; documents are sent as text
 )
 
 

@@ -31,6 +31,14 @@ EARLIER_TOOL = "Used earlier in this conversation. Not available now."
 
 
 @dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What one request may hold. media: kind → how many. bytes: of all media together, as base64; 0 for no limit."""
+
+    media: Mapping[str, int] = field(default_factory=dict)
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """One provider's limits.
 
@@ -53,6 +61,7 @@ class Capabilities:
     calls_apart: tool calls come after all other blocks of an assistant's turn.
     document_needs_text: a turn with a document needs a text block beside it.
     object_results: a JSON tool result must be an object; other values are sent as text.
+    request: how many media a request may hold; bounds what gateway memory sends again, not what clients send.
     success_status: results of successful tool calls have a status, too (only Claude takes `status` at all).
     """
 
@@ -77,6 +86,7 @@ class Capabilities:
     document_needs_text: bool = False
     object_results: bool = False
     success_status: bool = False
+    request: RequestLimits = RequestLimits()
 
     def mime_type(self, kind: MediaKind, format: str) -> str:
         """Return the MIME type that this provider has for a format."""

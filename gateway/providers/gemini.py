@@ -11,7 +11,7 @@ from typing import Any, ClassVar, assert_never
 
 from gateway.providers import recognition, responses
 from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider
-from gateway.providers.capabilities import TEXT_DOCUMENTS, Capabilities, Role
+from gateway.providers.capabilities import TEXT_DOCUMENTS, Capabilities, RequestLimits, Role
 from gateway.providers.connector import ConnectorTemplate, ModelSpec
 from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, role_runs
@@ -40,6 +40,7 @@ _AUDIO = ("mp3", "wav", "flac", "ogg", "aac", "m4a")  # [D], m4a [U]
 
 GEMINI = Capabilities(
     label="Gemini generateContent",
+    request=RequestLimits({"image": 3000, "video": 10, "audio": 1}, 100_000_000),  # [D] of 2.5 Pro
     media={
         "image": {"base64": _IMAGES, "https": _IMAGES, "gs": _IMAGES},
         "document": {"base64": ("pdf", *TEXT_DOCUMENTS), "https": _FILES, "gs": _FILES},

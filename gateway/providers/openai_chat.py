@@ -22,6 +22,7 @@ from gateway.providers.capabilities import (
     V2_LABEL,
     Capabilities,
     MediaTable,
+    RequestLimits,
     Role,
 )
 from gateway.providers.connector import ConnectorTemplate, ModelSpec
@@ -47,6 +48,7 @@ _MEDIA: MediaTable = {
 
 OPENAI = Capabilities(
     label="OpenAI chat completions",
+    request=RequestLimits({"image": 500}, 50_000_000),  # [D] 500 images, 50 MB in all
     media=_MEDIA,
     tool_media=_MEDIA,  # moved to a user message after the tool messages
     text_documents=frozenset(TEXT_DOCUMENTS),

@@ -13,7 +13,7 @@ from gateway.execute.deliveries import BOTH_SENT, DELIVERY
 from gateway.simulator.fixtures import connector_body, seed_core
 from gateway.simulator.fixtures import templates as templates_of
 from gateway.simulator.server import Simulator
-from tests.delivery.cases import IMAGE
+from tests.delivery.cases import DOCUMENT, IMAGE
 from tests.lifecycle.process import Process
 from tests.sessions.conftest import Cluster, StartCluster
 from tests.wire_formats import FORMATS, canonical
@@ -238,3 +238,22 @@ async def test_a_client_retries_and_edits_the_conversation_that_it_sends(start_c
     for _ in range(3):
         assert await sent("q1.", "R1.", "q2.") == (["q1.", "R1.", "q2."], "MEMORY_ANSWERED_AGAIN")
     assert await sent("q1.", "CHANGED.", "q2.") == (["q1.", "CHANGED.", "q2."], "MEMORY_FORKED")
+
+
+@pytest.mark.parametrize(("kind", "count", "most"), [("document", 7, 5), ("image", 22, 20)])
+async def test_a_session_goes_on_beyond_what_bedrock_takes_in_a_request(
+    start_cluster: StartCluster, kind: str, count: int, most: int
+) -> None:
+    cluster = await start_cluster("3.6.0")
+    medium = IMAGE if kind == "image" else DOCUMENT
+    memory_id, notices = "", ""
+    for number in range(count):
+        body = {"input": [{"type": "text", "text": f"{number}?"}, medium]}
+        answered = await cluster.ask("v1-bedrock", body, memory_id)
+        assert answered.status == 200, answered.body
+        memory_id, notices = answered.memory_id, answered.notices
+        sent = [block for message in answered.llm[0]["messages"] for block in message["content"] if kind in block]
+        assert len(sent) == min(number + 1, most)
+        assert ("MEMORY_MEDIA_LEFT_OUT" in notices) == (number >= most)
+    stored = json.dumps(answered.llm[0])
+    assert stored.count(f"(Here was the {kind}") == count - most
