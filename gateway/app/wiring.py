@@ -138,7 +138,7 @@ def build_use_case() -> UseCase:
         execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies, holds)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
-        resources = SessionResources(settings.memory, shared.resource, cluster, Credentials().of, memory.delete)
+        resources = SessionResources(settings, shared.resource, cluster, Credentials().of, memory.delete)
         return UseCases(execute, profiles, manage, resources, memory, shared.resource, policy, holds, memory.delete)
 
     return use_case

@@ -18,7 +18,7 @@ from gateway.config.problems import ConfigError
 from gateway.config.schema import Settings
 from gateway.memory.copying import append_missing
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn, as_failed
-from gateway.memory.owner import caller_of, new_session_id
+from gateway.memory.owner import caller_of, knows_users, new_session_id
 from gateway.memory.store import Store, StoreError
 from gateway.memory.stores.agentcore.foreign import ForeignSessions
 from gateway.memory.stores.registry import check_store
@@ -64,7 +64,9 @@ def import_cluster(
         return fail("memory import-cluster", 2, str(error))
     if to_caller is None:
         known = connected.settings.memory.by_caller and connected.authorization
-        to_caller = caller_of({"Authorization": connected.authorization}) if known else ""
+        to_caller = (
+            caller_of({"Authorization": connected.authorization}, knows_users(connected.settings)) if known else ""
+        )
     owner = Owner(agent, to_tenant, to_caller)
 
     async def read(id: str) -> list[Turn]:

@@ -114,6 +114,14 @@ class Memory(Struct, frozen=True, forbid_unknown_fields=True):
     by_caller: Annotated[
         bool, Meta(description="Keep the sessions of each caller (by its credentials) apart from those of others.")
     ] = True
+    by_user: Annotated[
+        bool,
+        Meta(
+            description="Know a caller by the user of its Basic credentials, or the subject and issuer of its JWT, so "
+            "that sessions go on with a new password or token. Only where the cluster checks the client's own "
+            "credentials (`upstream.auth.mode: pass` and `agents.lookup: caller`)."
+        ),
+    ] = True
     cluster_copies: Annotated[
         Literal["after_turn", "with_session", "keep"],
         Meta(

@@ -24,7 +24,7 @@ from gateway.execute.run_events import StreamReader
 from gateway.execute.session_request import IDS, Earlier, SessionRequest, compose
 from gateway.memory.cluster_copies import copy_of, with_copy
 from gateway.memory.model import PREFIX, Message, Metadata, Turn
-from gateway.memory.owner import agent_of, owner_of
+from gateway.memory.owner import agent_of, knows_users, owner_of
 from gateway.memory.sessions import OpenSession, Sessions
 from gateway.memory.window import measure
 from gateway.mlcommons.profile import AgentProfile
@@ -54,6 +54,7 @@ class SessionRuns:
         self.outputs = Outputs(settings)
         self.credentials = Credentials().of
         self._rules = settings.agents.rules
+        self._by_user = knows_users(settings)
 
     def rule(self, agent_id: str, name: str = "") -> AgentRule | None:
         """Return the operator's rule for an agent."""
@@ -78,7 +79,8 @@ class SessionRuns:
         refuse_signed(call)
         refuse_background(call)
         session_id = read_id(request)
-        owner = await owner_of(call.headers, self._agent_of(session_id, call.agent_id), self.settings.memory)
+        agent_id = self._agent_of(session_id, call.agent_id)
+        owner = await owner_of(call.headers, agent_id, self.settings.memory, self._by_user)
         session = await self.sessions.open(owner, session_id)
         try:
             run = SessionRun(self, call, request, profile, session)

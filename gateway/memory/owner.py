@@ -6,12 +6,17 @@ lookup, and only among those of its own caller.
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import re
 import secrets
 from collections.abc import Mapping
 
+import msgspec
+
 from gateway.config.memory import Memory
+from gateway.config.schema import Settings
 from gateway.errors import InvalidInput, Problem
 from gateway.memory.model import PREFIX, Owner
 from gateway.offload import Worker
@@ -34,11 +39,27 @@ _SESSION_ID = re.compile(re.escape(PREFIX) + r"([A-Za-z0-9_-]{1,70})-[0-9a-f]{24
 _MESSAGE_ID = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]{1,96}-[1-9][0-9]{0,8}")
 
 
+class _Claims(msgspec.Struct):
+    """Who a JWT is about, and who says so (RFC 7519, 4.1)."""
+
+    sub: str = ""
+    iss: str = ""
+
+
 _HASHING = Worker("hashing")
 _HASHES: Recent[str] = Recent(4096)
 
 
-async def owner_of(headers: Mapping[str, str], agent_id: str, settings: Memory) -> Owner:
+def knows_users(settings: Settings) -> bool:
+    """Return True if callers are known by the user whom their credentials name.
+
+    Nobody but the cluster checks that. So it has to get the client's own credentials, and to have accepted them before
+    a session is opened: for the read of the agent, or of a memory (docs/operate/threat-model.md).
+    """
+    return settings.memory.by_user and settings.upstream.auth.mode == "pass" and settings.agents.lookup == "caller"
+
+
+async def owner_of(headers: Mapping[str, str], agent_id: str, settings: Memory, by_user: bool = False) -> Owner:
     """Return the owner of the sessions that a request with these `headers` makes and reads.
 
     tenant: the value of `memory.tenant_header`. caller: see `caller_of`; "" without `memory.by_caller`. Credentials
@@ -48,7 +69,7 @@ async def owner_of(headers: Mapping[str, str], agent_id: str, settings: Memory) 
         InvalidInput: the tenant's header is missing, empty, or there are several.
     """
     tenant = _tenant(headers, settings.tenant_header) if settings.tenant_header else ""
-    digest = _digest(headers) if settings.by_caller else b""
+    digest = _digest(headers, by_user) if settings.by_caller else b""
     if not digest:
         return Owner(agent_id, tenant)
     caller = _HASHES.peek(digest)
@@ -77,20 +98,21 @@ def _tenant(headers: Mapping[str, str], name: str) -> str:
     raise InvalidInput.of([problem])
 
 
-def caller_of(headers: Mapping[str, str]) -> str:
-    """Return a hash of the credentials, equal in all processes; "" for a request without any. It takes 10 ms.
+def caller_of(headers: Mapping[str, str], by_user: bool = False) -> str:
+    """Return a hash of who sent a request, equal in all processes; "" without credentials. It takes 10 ms.
 
-    It covers `Authorization` as a whole, since nothing else proves who sent it; what a proxy in front reports
-    (`X-Proxy-User`, the subject of a client certificate) is added. Of a SigV4 signature, which differs from request to
-    request, only the access key counts: the cluster checks the signature.
+    It covers `Authorization` as a whole, or by_user: of Basic credentials the user, of a JWT its subject and issuer, so
+    that a new password or token is the same caller's. What a proxy in front reports (`X-Proxy-User`, the subject of a
+    client certificate) is added. Of a SigV4 signature, which differs from request to request, only the access key
+    counts: the cluster checks the signature.
     """
-    digest = _digest(headers)
+    digest = _digest(headers, by_user)
     return _slow_hash(digest) if digest else ""
 
 
-def _digest(headers: Mapping[str, str]) -> bytes:
+def _digest(headers: Mapping[str, str], by_user: bool) -> bytes:
     found = sorted(
-        f"{name.lower()}:{_identity(name.lower(), value.strip())}"
+        f"{name.lower()}:{_identity(name.lower(), value.strip(), by_user)}"
         for name, value in headers.items()
         if name.lower() in _IDENTITY
     )
@@ -134,13 +156,32 @@ def _values(headers: Mapping[str, str], wanted: str) -> list[str]:
     return [value for name, value in headers.items() if name.lower() == wanted]
 
 
-def _identity(name: str, value: str) -> str:
-    """Return the part of a header that stays the same from request to request."""
+def _identity(name: str, value: str, by_user: bool) -> str:
+    """Return the part of a header that stays the same from request to request. by_user: also with new credentials."""
     if name == _CERTIFICATE:
         elements = [(key.lower(), text) for key, text in _ELEMENT.findall(value)]
         return ",".join(f"{key}={text}" for key, text in elements if key in _SUBJECT_NAMES and text.strip('"')) or value
-    match = _ACCESS_KEY.match(value) if name == "authorization" else None
-    return f"AWS4 {match[1]}" if match else value
+    if name != "authorization":
+        return value
+    if match := _ACCESS_KEY.match(value):
+        return f"AWS4 {match[1]}"
+    return (by_user and _user_of(value)) or value
+
+
+def _user_of(authorization: str) -> str:
+    """Return the user whom Basic credentials or a JWT name, unchecked; "" if they name none. No header begins so."""
+    scheme, _, token = authorization.partition(" ")
+    parts = token.strip().split(".")
+    try:
+        if scheme.lower() == "basic":
+            user, colon, _ = base64.b64decode(token.strip(), validate=True).decode().partition(":")
+            return f"\0Basic {user}" if colon and user else ""
+        if scheme.lower() == "bearer" and len(parts) == 3:
+            claims = msgspec.json.decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=_Claims)
+            return f"\0JWT {json.dumps([claims.iss, claims.sub])}" if claims.sub else ""
+    except (ValueError, RecursionError, msgspec.DecodeError):
+        return ""
+    return ""
 
 
 def _slow_hash(digest: bytes) -> str:

@@ -15,11 +15,11 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from gateway.config.memory import Memory
+from gateway.config.schema import Settings
 from gateway.errors import InvalidInput, MemoryUnavailable, Problem, SignatureConflict
 from gateway.memory import rest
 from gateway.memory.model import Session, SessionKey, StoredMessage
-from gateway.memory.owner import agent_of, is_signed, message_id, owner_of, read_message_id
+from gateway.memory.owner import agent_of, is_signed, knows_users, message_id, owner_of, read_message_id
 from gateway.memory.reading import MOST_BYTES, read_range, read_turn, read_turns
 from gateway.memory.rest import read_search
 from gateway.memory.store import SessionNotFound, Store, StoreError
@@ -55,13 +55,14 @@ class SessionResources:
 
     def __init__(
         self,
-        settings: Memory,
+        settings: Settings,
         store: Store,
         cluster: ClusterReader,
         credentials: Credentials,
         delete: Delete | None = None,
     ) -> None:
-        self._settings = settings
+        self._settings = settings.memory
+        self._by_user = knows_users(settings)
         self._store = store
         self._cluster = cluster
         self._credentials = credentials
@@ -88,7 +89,7 @@ class SessionResources:
 
     async def _answer(self, resource: str, id: str, call: ExecuteCall) -> Answer:
         session_id, number = (id, 0) if resource in _NOT_FOUND else read_message_id(id) or (id, 0)
-        owner = await owner_of(call.headers, agent_of(session_id), self._settings)
+        owner = await owner_of(call.headers, agent_of(session_id), self._settings, self._by_user)
         key = SessionKey(owner, session_id)
         document = None
         if owner.agent_id:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+from typing import Any
 
+import msgspec
 import pytest
 from multidict import CIMultiDict
 
 from gateway.config.memory import Memory
+from gateway.config.schema import Agents, Auth
 from gateway.errors import InvalidInput
 from gateway.memory.model import PREFIX, Owner
 from gateway.memory.owner import (
     agent_of,
     caller_of,
     is_signed,
+    knows_users,
     message_id,
     new_session_id,
     owner_of,
     read_message_id,
 )
+from tests.conftest import settings_for
 
 BASIC = {"Authorization": "Basic Ym9iOnNlY3JldA=="}
 SIGNED = "AWS4-HMAC-SHA256 Credential=%s/20261122/eu-west-1/es/aws4_request, SignedHeaders=host, Signature=%s"
@@ -101,3 +108,67 @@ def test_a_message_id_tells_session_and_turn() -> None:
     session_id = new_session_id("x" * 70)
     assert read_message_id(message_id(session_id, 12)) == (session_id, 12)
     assert read_message_id("gws-x-0") is read_message_id("abc-1") is read_message_id(session_id + "-") is None
+
+
+def basic(credentials: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
+
+
+def jwt(signature: str = "s", **claims: Any) -> dict[str, str]:
+    payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return {"Authorization": f"Bearer e30.{payload}.{signature}"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (basic("bob:one"), basic("bob:two:three")),
+        (jwt(sub="bob", iss="i", exp=1), jwt("t", iss="i", sub="bob", exp=2)),
+        (jwt(sub="bob"), {"authorization": jwt("t", sub="bob", iat=1)["Authorization"].replace("Bearer", "bearer")}),
+    ],
+    ids=["password", "token", "token without an issuer"],
+)
+def test_a_user_with_new_credentials_is_the_same_caller(first: dict[str, str], second: dict[str, str]) -> None:
+    assert caller_of(first, by_user=True) == caller_of(second, by_user=True)
+    assert caller_of(first) != caller_of(second)
+
+
+def test_users_are_kept_apart() -> None:
+    others = [
+        basic("bob:x"),
+        basic("eve:x"),
+        basic(":x"),
+        basic("bob"),
+        {"Authorization": "Basic bob"},
+        jwt(sub="bob"),
+        jwt(sub="bob", iss="i"),
+        jwt(sub="i", iss="bob"),
+        jwt(sub=""),
+        jwt(sub=1),
+        jwt("t", name="bob"),
+        {"Authorization": "Bearer a.b"},
+        {"Authorization": "Bearer ä.ö.ü"},
+        {"Authorization": "Bearer " + ".".join([base64.b64encode(b"[" * 100_000).decode()] * 3)},
+        {"Authorization": SIGNED % ("bob", "00")},
+        {},
+    ]
+    assert len({caller_of(one, by_user=True) for one in others}) == len(others)
+
+
+@pytest.mark.parametrize(
+    ("memory", "auth", "agents", "known"),
+    [
+        (Memory(), Auth(), Agents(), True),
+        (Memory(by_user=False), Auth(), Agents(), False),
+        (Memory(), Auth("basic"), Agents(), False),
+        (Memory(), Auth("sigv4"), Agents(), False),
+        (Memory(), Auth(), Agents(lookup="service_account"), False),
+    ],
+    ids=str,
+)
+def test_users_are_known_only_where_the_cluster_checks_them(
+    memory: Memory, auth: Auth, agents: Agents, known: bool
+) -> None:
+    settings = msgspec.structs.replace(settings_for("http://127.0.0.1:9"), memory=memory, agents=agents)
+    upstream = msgspec.structs.replace(settings.upstream, auth=auth)
+    assert knows_users(msgspec.structs.replace(settings, upstream=upstream)) is known

@@ -34,7 +34,7 @@ FORBIDDEN = b'HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nConten
 
 def bobs_key(session_id: str = SESSION) -> SessionKey:
     name, _, value = BOB.decode().partition(": ")
-    return SessionKey(Owner(AGENT, caller=caller_of({name: value})), session_id)
+    return SessionKey(Owner(AGENT, caller=caller_of({name: value}, by_user=True)), session_id)
 
 
 class WithSessions(UseCase):
@@ -46,7 +46,7 @@ class WithSessions(UseCase):
 
     def __call__(self, *args: Any) -> Any:
         settings, cluster = args[:2]
-        sessions = SessionResources(settings.memory, self.store, cluster, Credentials().of)
+        sessions = SessionResources(settings, self.store, cluster, Credentials().of)
         return UseCases(self.execute, self, sessions=sessions, store=self.store)
 
 

@@ -149,7 +149,7 @@ def test_the_sessions_belong_to_the_account(
     id = converse(deployment, ("one", "1"))
     monkeypatch.setenv(PASSWORD, "secret")
     new = import_all(deployment, memory, "--user", "bob", "--to-tenant", "blue")["sessions"][id]
-    caller = caller_of({"Authorization": f"Basic {base64.b64encode(b'bob:secret').decode()}"})
+    caller = caller_of({"Authorization": f"Basic {base64.b64encode(b'bob:secret').decode()}"}, by_user=True)
     assert len(messages(place, new, Owner(AGENT, "blue", caller))) == 2
     other = import_all(deployment, memory, "--to-caller", "abc")["sessions"][id]
     assert other != new

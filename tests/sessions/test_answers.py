@@ -66,6 +66,8 @@ class Stub:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET":
             return await self.documents.answer(request)
+        if request.method == "DELETE":  # of the conversation that the run left
+            return web.json_response({})
         self.sent.append(await request.json())
         if not self.streams:
             return web.Response(body=self.body, headers={"Content-Type": "application/json", **self.headers})
@@ -180,6 +182,22 @@ async def test_a_fault_while_the_answer_is_read_does_not_lock_the_session(
         assert (await chat.ask("Lost?", legacy("x")))[0] == 500
     assert "Lost?" not in await goes_on(chat)
     assert await failed(chat) == ["Lost?", NO_ANSWER]
+
+
+async def test_forged_credentials_of_a_user_open_no_session(chat: Chat) -> None:
+    bob = {"Authorization": "Basic Ym9iOnNlY3JldA=="}
+    status, received = await chat.ask("My secret.", legacy("Hi."), headers=bob)
+    chat.memory_id = json.loads(received)["inference_results"][0]["output"][0]["result"]
+    assert (status, len(chat.stub.sent)) == (200, 1)
+    chat.stub.documents.lookup_status = 401
+    forged = {"Authorization": "Basic Ym9iOmd1ZXNz"}
+    for text in ("And?", "x" * 100_000):  # sent on without the session: a real cluster refuses it
+        _, received = await chat.ask(text, legacy("Hi."), headers=forged)
+        assert b"My secret." not in received
+    assert "My secret." not in json.dumps(chat.stub.sent[1:])
+    chat.stub.documents.lookup_status = 200
+    await chat.ask("And?", legacy("Hi."), headers=bob)
+    assert "My secret." in json.dumps(chat.stub.sent[-1])
 
 
 async def test_a_large_answer_is_not_read_on_the_event_loop(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,11 +40,17 @@ async def tenants(start_cluster: StartCluster) -> Cluster:
 ALICE = {**basic("alice"), "X-Tenant": "red"}
 
 
+async def test_a_new_password_finds_the_session(tenants: Cluster) -> None:
+    first = await tenants.ask(AGENT, {"input": "One."}, headers=ALICE)
+    second = await tenants.ask(AGENT, {"input": "Two."}, first.memory_id, {**basic("alice", "new"), "X-Tenant": "red"})
+    assert (second.status, second.memory_id) == (200, first.memory_id)
+    assert json.dumps(second.llm).count("One.") == 1
+
+
 @pytest.mark.parametrize(
     ("agent", "headers"),
     [
         (AGENT, {**basic("bob"), "X-Tenant": "red"}),
-        (AGENT, {**basic("alice", "another"), "X-Tenant": "red"}),
         (AGENT, {**basic("alice"), "X-Tenant": "blue"}),
         (AGENT, {"X-Tenant": "red"}),
         ("flow-a", ALICE),
