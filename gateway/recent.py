@@ -51,6 +51,11 @@ class Recent(Generic[_T]):
         """Return the value of `key`, or None. It does not count as a use."""
         return self._values.get(key)
 
+    def put(self, key: Hashable, value: _T) -> None:
+        """Replace the value of `key`."""
+        self._values.pop(key, None)
+        self.get(key, lambda: value)
+
     def get(self, key: Hashable, compute: Callable[[], _T]) -> _T:
         """Return the value of `key`, computed with `compute` if there is none. Exceptions are not cached."""
         value = self._values.pop(key, None)

@@ -563,3 +563,33 @@ async def test_throttled_calls_are_no_failed_attempts() -> None:
     assert await client.operation().actors() == []
     assert service.codes == []
     await client.close()
+
+
+async def test_a_list_that_lacks_what_an_earlier_one_showed_takes_no_turn_back(
+    emulator: Emulator, new_agentcore_store: NewAgentCoreStore
+) -> None:
+    emulator.reset(Faults(stale=True))
+    store = new_agentcore_store()
+    await store.start()
+    for number in range(3):
+        session = await store.append(key(), turn(user(f"question {number}"), assistant(f"answer {number}")), number)
+    emulator.state.unseen |= set(emulator.state.events)  # each event is missing from the next list again
+    assert await store.session(key()) == session
+    emulator.state.unseen |= set(emulator.state.events)
+    page = await store.load(key())
+    assert [one.message.content[0]["text"] for one in page.messages][-1] == "answer 2"
+    emulator.state.unseen |= set(emulator.state.events)
+    assert (await store.append(key(), turn(user("question 3")), 3)).turns == 4
+    assert await store.delete(key())
+    assert await store.session(key()) is None
+    await store.close()
+
+
+async def test_a_clock_that_is_behind_does_not_take_the_time_back(emulator: Emulator) -> None:
+    settings, now = Settings(memory_id=emulator.memory_id, endpoint=emulator.url), 2e9
+    store = AgentCoreStore(settings, connect, clock=lambda: now, pause=0.001)
+    await store.start()
+    first = await store.append(key(), turn(user("a"), assistant("b")), 0)
+    now -= 1000
+    assert (await store.append(key(), turn(user("c"), assistant("d")), 1)).updated == first.updated
+    await store.close()

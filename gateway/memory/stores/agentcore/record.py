@@ -145,6 +145,11 @@ class Record(Struct, frozen=True):
         """The last entry; None if there never was a session."""
         return self.chain[-1] if self.chain else None
 
+    @property
+    def head_event(self) -> tuple[str, Entry] | None:
+        """The event of the last entry, and the entry."""
+        return next(((event, entry) for event, entry in self.entries.items() if entry is self.head), None)
+
     def at(self, index: int) -> Entry | None:
         """Return the entry with this index; None if it is no longer, or not yet, there."""
         return next((entry for entry in self.chain if entry.index == index), None)
@@ -189,8 +194,12 @@ def to_payload(kind: Entry | Pin) -> list[dict[str, Any]]:
     return [{"blob": {"blobType": name, "version": VERSION, "data": msgspec.to_builtins(kind)}}]
 
 
-def read(events: Iterable[StoredEvent], key: SessionKey | None = None) -> Record:
+def read(
+    events: Iterable[StoredEvent], key: SessionKey | None = None, known: tuple[str, Entry] | None = None
+) -> Record:
     """Return the record that these events hold. key: of the session; entries of another are not read.
+
+    known: the last entry that an earlier list showed, and its event: it counts although these events may lack it.
 
     Raises:
         UnreadableSession: an event is none of a record, or of a version that is not known.
@@ -208,6 +217,8 @@ def read(events: Iterable[StoredEvent], key: SessionKey | None = None) -> Record
                     pins[event.id] = _convert(data, Pin)
                 case _:
                     raise UnreadableSession(f"event {event.id} is not of a session's record, or of a later version")
+    if known is not None and all(entry.index < known[1].index for entry in entries.values()):
+        entries[known[0]] = known[1]
     return Record(_chain(entries), entries, pins)
 
 

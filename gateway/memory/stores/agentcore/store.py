@@ -35,6 +35,7 @@ from gateway.memory.stores.agentcore.mapping import from_payload
 from gateway.memory.stores.agentcore.record import REMEMBERED_TURNS, Entry, Pin, Record, read, to_payload
 from gateway.memory.stores.agentcore.turn import Writer
 from gateway.observe.logs import Logger, configure
+from gateway.recent import Recent
 
 _Item = TypeVar("_Item")
 
@@ -401,15 +402,30 @@ def _message(found: Found) -> StoredMessage:
     return StoredMessage(found.seq, found.place.turn, found.place.turn_id, messages[0])
 
 
+_REMEMBERED_SECONDS = 3600.0
+"""For so long after its time, an entry counts that a list no longer shows. AgentCore keeps events for days."""
+
+
 class RecordLog:
-    """The records of all sessions. clock: seconds since the epoch."""
+    """The records of all sessions. clock: seconds since the epoch.
+
+    The last entry of each session that was shown is remembered: a list that lacks it must not take a turn back.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self._heads: Recent[tuple[str, Entry]] = Recent(4096)
 
     async def read(self, call: Operation, key: SessionKey) -> Record:
         """Return the record of a session, which is empty if there never was one."""
-        return read(await call.events(ids.actor(ids.RECORDS, key.owner), ids.session(key)), key)
+        events = await call.events(ids.actor(ids.RECORDS, key.owner), ids.session(key))
+        known = self._heads.peek(key)
+        if known is not None and known[1].time < self._clock() - _REMEMBERED_SECONDS:
+            known = None
+        record = read(events, key, known)
+        if record.head_event is not None:
+            self._heads.put(key, record.head_event)
+        return record
 
     async def write(self, call: Operation, entry: Entry) -> None:
         """Write an entry. `decided` says whether it counts."""
@@ -460,7 +476,7 @@ class RecordLog:
             index=head.index + 1 if head else 0,
             turns=before.turns + 1,
             messages=before.messages + len(turn.messages),
-            updated=now,
+            updated=max(now, before.updated),
             time=self.next_time(head),
             system=before.system if turn.system is None else turn.system,
             branch_name=attempt if before.last_event_id and turn.messages else before.branch_name,
