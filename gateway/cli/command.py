@@ -34,7 +34,7 @@ EXIT_CODES = (
     ),
     ExitCode(
         1,
-        ("memory export", "memory copy", "memory import-cluster", "memory import-agentcore"),
+        ("memory export", "memory copy", "memory import", "memory import-cluster", "memory import-agentcore"),
         "A session can't be exported, copied or imported.",
     ),
     ExitCode(1, ("replay",), "A request got no response, or with --compare, a response differs."),

@@ -6,7 +6,7 @@ import click
 
 from gateway.cli import memory_sessions as sessions
 from gateway.cli.command import Group
-from gateway.cli.memory_copy import copy_
+from gateway.cli.memory_copy import copy_, import_
 from gateway.cli.memory_import import import_agentcore, import_cluster
 
 _EXAMPLES = """\
@@ -31,6 +31,7 @@ for _one in (
     sessions.pin,
     sessions.unpin,
     copy_,
+    import_,
     import_cluster,
     import_agentcore,
 ):

@@ -1,21 +1,24 @@
-"""``mlc-gateway memory copy``: copy sessions from one store to another."""
+"""``mlc-gateway memory copy`` and ``import``: copy sessions from one store to another, directly or by a file."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
 from gateway.cli.command import FILE, Command
 from gateway.cli.memory_store import bar, config_option, json_option, opened, owner_options, run_reporting
-from gateway.cli.output import print_json
+from gateway.cli.output import fail, print_json
 from gateway.config.load import load
 from gateway.config.schema import Settings
-from gateway.memory.copying import copy_session
+from gateway.memory.copying import append_missing, copy_session
+from gateway.memory.exported import ExportedSession, MalformedExport, read_exported
 from gateway.memory.management import OwnerFilter, select_sessions
+from gateway.memory.model import Turn
 from gateway.memory.store import Store, StoreError
 from gateway.memory.stores.registry import STORES
 
@@ -95,3 +98,48 @@ async def _copy_all(source: Store, target: Store, wanted: OwnerFilter) -> Summar
                 summary.failed[session.key.id] = str(error)
             done()
     return summary
+
+
+@click.command(
+    "import",
+    cls=Command,
+    group="memory",
+    short_help="Import sessions that were exported as JSON lines.",
+    examples="mlc-gateway memory import -c config/gateway.yaml sessions.jsonl\n"
+    "mlc-gateway memory export -c old.yaml | mlc-gateway memory import -c new.yaml -",
+)
+@click.argument("file", type=click.File("rb"), metavar="FILE")
+@json_option
+@config_option
+def import_(config: Path | None, file: BinaryIO, as_json: bool) -> int:
+    """Import sessions from the JSON lines that `export` writes; `-` is the standard input.
+
+    Sessions keep their ids, owners and pins. Run it again after an interruption: turns that the store has are not
+    written again. A session that can't be imported is reported, and the others are imported.
+    """
+
+    async def work(settings: Settings) -> int:
+        summary = Summary()
+        async with opened(settings) as store:
+            for session in read_exported(file):
+                try:
+                    summary.add(await _import(store, session))
+                except StoreError as error:
+                    summary.failed[session.key.id] = str(error)
+        return summary.report(as_json, "imported")
+
+    try:
+        return run_reporting("memory import", config, work)
+    except MalformedExport as error:
+        return fail("memory import", 2, f"{file.name}: {error}. What came before is imported.")
+
+
+async def _import(store: Store, session: ExportedSession) -> int:
+    async def from_number(first: int) -> AsyncGenerator[Turn, None]:
+        for turn in session.turns[first - 1 :]:
+            yield turn
+
+    written = await append_missing(store, session.key, from_number, len(session.turns))
+    if session.pinned and session.turns:
+        await store.pin(session.key, True)
+    return written

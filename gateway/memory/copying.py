@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
+from gateway.memory.exported import without_start
 from gateway.memory.model import Session, SessionKey, Turn
 from gateway.memory.reading import read_turn, read_turns
 from gateway.memory.store import SessionNotFound, Store, StoreError
@@ -35,12 +36,15 @@ async def copy_session(source: Store, target: Store, session: Session) -> int:
     total, last_system = now.turns, now.system
 
     async def turns(first: int) -> AsyncGenerator[Turn, None]:
+        start: int | None = None if first == 1 else 0
         async for messages in read_turns(source, key, first):
+            start = messages[0].seq if start is None else start  # the oldest messages may be missing
             number = messages[0].turn
             if number > total:
                 return
             system = last_system if number == total else None
-            yield Turn(messages[0].turn_id, tuple(stored.message for stored in messages), system)
+            kept = tuple(without_start(stored.message, start) for stored in messages)
+            yield Turn(messages[0].turn_id, kept, system)
 
     written = await append_missing(target, key, turns, total)
     if now.pinned:

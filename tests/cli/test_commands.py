@@ -65,7 +65,7 @@ Exit codes:
   1 memory show, memory export, memory delete, memory pin, memory unpin
                                   There is no such session, or several owners
                                   have one.
-  1 memory export, memory copy, memory import-cluster, memory import-agentcore
+  1 memory export, memory copy, memory import, memory import-cluster, memory import-agentcore
                                   A session can't be exported, copied or
                                   imported.
   1 replay                        A request got no response, or with

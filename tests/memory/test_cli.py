@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import run
+from gateway.memory.exported import read_exported
 from gateway.memory.model import Page, SessionKey
 from gateway.memory.store import UnreadableSession
 from gateway.memory.stores.sqlite import SqliteStore
@@ -216,13 +217,65 @@ def test_only_the_wanted_sessions_are_copied(memory: Commands, tmp_path: Path) -
     assert other.session(key("a")) is None
 
 
+def test_an_export_is_imported_again(memory: Commands, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exported = memory("export")[1]
+    (tmp_path / "sessions.jsonl").write_text(exported)
+    other = Commands(Place(tmp_path, "other"), capsys)
+    done = other.json("import", str(tmp_path / "sessions.jsonl"))
+    lines = [json.loads(line) for line in exported.splitlines()]
+    sessions = [line["session"] for line in lines if "session" in line]
+    assert (done["imported"], done["failed"]) == (len(sessions), {})
+    assert other.json("import", str(tmp_path / "sessions.jsonl"))["present"] == len(sessions)
+
+    def shown(text: str) -> list[Any]:
+        found = [json.loads(line) for line in text.splitlines()]
+        for line in found:
+            for time in ("created", "updated"):
+                line.get("session", {}).pop(time, None)
+        return sorted(found, key=json.dumps)
+
+    assert shown(other("export")[1]) == shown(exported)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nonsense", "line 1 is not one of an export: JSON is malformed"),
+        (
+            '{"message": {"seq": 0, "turn_id": "t", "role": "user", "content": []}}',
+            'line 1 is not one of an export: expected {"session": …}',
+        ),
+        (
+            '{"session": {"id": "gws-x", "agent_id": "a"}}\n{}',
+            'line 2 is not one of an export: expected {"message": …}',
+        ),
+        ('{"session": {"id": 1}}', "line 1 is not one of an export: Expected `str`, got `int`"),
+    ],
+    ids=["no JSON", "no session", "neither", "type"],
+)
+def test_what_is_no_export_is_refused(memory: Commands, tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "x.jsonl").write_text(text)
+    assert memory("import", str(tmp_path / "x.jsonl"))[0] == 2
+    assert reason in memory.err
+
+
+def test_branches_of_a_session_that_lost_its_start_keep_their_places() -> None:
+    old = [
+        {"session": {"id": "gws-a", "agent_id": "a"}},
+        {"message": {"seq": 4, "turn_id": "t1", "role": "user", "content": [], "metadata": {"after": 2}}},
+        {"message": {"seq": 5, "turn_id": "t2", "role": "user", "content": [], "metadata": {"after": 5}}},
+    ]
+    [session] = read_exported(json.dumps(line).encode() for line in old)
+    assert [message.metadata.after for one in session.turns for message in one.messages] == [0, 1]
+
+
 def test_a_store_is_not_copied_to_itself(memory: Commands) -> None:
     assert memory("copy", "--from", "sqlite", "--to", "sqlite")[0] == 2
     assert "--from and --to are the same store" in memory.err
 
 
 @pytest.mark.parametrize(
-    "name", ["list", "show", "export", "delete", "pin", "unpin", "copy", "import-cluster", "import-agentcore"]
+    "name", ["list", "show", "export", "delete", "pin", "unpin", "copy", "import", "import-cluster", "import-agentcore"]
 )
 def test_help_has_exit_codes_and_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["memory", name, "--help"]) == 0

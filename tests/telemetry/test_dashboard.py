@@ -52,6 +52,7 @@ def test_every_metric_of_the_dashboard_exists_and_most_metrics_are_on_it() -> No
     families = {re.sub("_(bucket|sum|count)$", "", name) for name in known}
     shown = {re.sub("_(bucket|sum|count)$", "", name) for name in named}
     assert families - shown == {
+        "mlc_gateway_cluster_copies_total",
         "mlc_gateway_node_pool_rebuilds_total",
         "mlc_gateway_worker_restarts_total",
     }, "they have alerts"
