@@ -143,9 +143,13 @@ class Chat:
         messages = [*request.new, *steps, assistant(said)]
         if failed:
             messages = [Message(m.role, m.content, Metadata(input_type="messages", failed=True)) for m in request.new]
+        self.keep(turn, messages)
+        self.answer: Said | None = None if failed else ("assistant", [said], [])
+
+    def keep(self, turn: int, messages: list[Message]) -> None:
+        """Store a turn."""
         seq = len(self.stored)
         self.stored += [StoredMessage(seq + at, turn, f"t{turn}", message) for at, message in enumerate(messages)]
-        self.answer: Said | None = None if failed else ("assistant", [said], [])
 
     def _hear_answer(self) -> None:
         if self.answer is not None:
@@ -171,9 +175,8 @@ def _said(message: Json) -> Said:
     return message["role"], texts, [block["image"]["source"]["bytes"] for block in blocks if "image" in block]
 
 
-def converse(data: st.DataObject, window: Window) -> None:
-    chat = Chat(data, window)
-    for _ in range(data.draw(st.integers(1, MOST_SENDS))):
+def converse(chat: Chat) -> None:
+    for _ in range(chat.draw(st.integers(1, MOST_SENDS))):
         chat.send()
 
 
@@ -183,11 +186,11 @@ WINDOWS = st.sampled_from([Window(), Window(turns=1), Window(turns=2), Window(to
 @examples(300)
 @given(st.data(), WINDOWS)
 def test_the_llm_gets_what_the_client_sent(data: st.DataObject, window: Window) -> None:
-    converse(data, window)
+    converse(Chat(data, window))
 
 
 @pytest.mark.slow(60)
 @examples(10_000)
 @given(st.data(), WINDOWS)
 def test_the_llm_gets_what_the_client_sent_in_many_conversations(data: st.DataObject, window: Window) -> None:
-    converse(data, window)
+    converse(Chat(data, window))
