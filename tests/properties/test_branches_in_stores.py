@@ -96,8 +96,21 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         loop.run(server.__aexit__(None, None, None))
 
 
+_CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
 @pytest.mark.slow(60)
-@examples(500, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(st.data(), WINDOWS)
+@examples(500, suppress_health_check=_CHECKS)
+@given(data=st.data(), window=WINDOWS)
 def test_the_llm_gets_what_the_client_sent(loop: Loop, store: Store, data: st.DataObject, window: Window) -> None:
+    converse(StoredChat(data, window, loop, store))
+
+
+@pytest.mark.slow(60)
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+@examples(10_000, suppress_health_check=_CHECKS)
+@given(data=st.data(), window=WINDOWS)
+def test_the_llm_gets_what_the_client_sent_in_many_conversations(
+    loop: Loop, store: Store, data: st.DataObject, window: Window
+) -> None:
     converse(StoredChat(data, window, loop, store))

@@ -16,7 +16,7 @@ import pytest
 from gateway.memory.model import Owner, SessionKey
 from gateway.memory.owner import new_session_id
 from tests.conftest import StartGateway
-from tests.delivery.cases import IMAGE
+from tests.delivery.cases import DOCUMENT, IMAGE
 from tests.lifecycle.process import Process
 from tests.memory.cli_place import Commands, Place
 from tests.memory.conversations import assistant, image, turn, user
@@ -213,3 +213,19 @@ async def test_nothing_of_a_deleted_session_is_left_in_the_cluster(
                 pass
         assert await cluster_copies(gateway, "left") == 0
     assert holding(api, secret, data) == []
+
+
+async def test_a_session_goes_on_beyond_the_fifth_document(
+    real_cluster: str, agents: dict[str, Agent], llm: LLM, tmp_path: Path
+) -> None:
+    memory_id = ""
+    async with Process(tmp_path, settings_for(real_cluster, tmp_path)) as gateway:
+        for number in range(7):
+            llm.taken()
+            llm.replies(f"Answer {number}.")
+            question = [{"type": "text", "text": f"Question {number}?"}, DOCUMENT]
+            answer = await ask(gateway, agents["bedrock_conv_tools_upgraded"].agent_id, question, memory_id)
+            memory_id = answer["inference_results"][0]["output"][0]["result"]
+            sent = json.dumps(llm.taken()[0])
+            assert sent.count('"document":') == min(number + 1, 5)
+            assert sent.count("(Here was the document") == max(0, number - 4)
