@@ -191,7 +191,7 @@ def unified_form(memory_id: str) -> dict[str, Any]:
     return {
         "stop_reason": "end_turn",
         "message": {"role": "assistant", "content": [{"text": ANSWER}]},
-        "memory_id": memory_id,
+        **({"memory_id": memory_id} if memory_id else {}),
         "metrics": {"total_usage": {}},
     }
 

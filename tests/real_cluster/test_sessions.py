@@ -167,8 +167,10 @@ async def test_a_v2_agent_doubles_no_message_of_a_client_that_sends_all(
 def holding(api: Api, *words: str) -> list[Any]:
     """Return the documents of all memory indices that hold one of these words."""
     api.must("POST", "/.plugins-ml-memory-*,.plugins-ml-am-*/_refresh?expand_wildcards=all&ignore_unavailable=true")
-    search = "/.plugins-ml-memory-*,.plugins-ml-am-*/_search?expand_wildcards=all&ignore_unavailable=true&size=1000"
-    hits = api.must("GET", search)["hits"]["hits"]
+    search = "/.plugins-ml-memory-*,.plugins-ml-am-*/_search?expand_wildcards=all&ignore_unavailable=true&size=10000"
+    found = api.must("GET", search)["hits"]
+    assert found["total"]["value"] == len(found["hits"])  # else some are not looked at
+    hits = found["hits"]
     return [hit for hit in hits if any(word in json.dumps(hit) for word in words)]
 
 
