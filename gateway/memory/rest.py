@@ -18,10 +18,10 @@ import msgspec
 
 from gateway.memory.model import PREFIX, Block, Message, Session, StoredMessage
 from gateway.memory.owner import message_id
+from gateway.memory.structured import structured
 
 Json = dict[str, Any]
 _LONGEST_NAME = 256
-_MEDIA = ("image", "document", "video", "audio")
 
 
 def memory_document(session: Session, first: Sequence[StoredMessage]) -> Json:
@@ -83,10 +83,10 @@ def session_document(container_id: str, session: Session) -> Json:
 def working_document(container_id: str, session: Session, stored: StoredMessage) -> Json:
     """Return a message as a memory container's working memory, as agents of type ``conversational_v2`` store it.
 
-    Blocks for which those agents have no form are in Strands'.
+    Blocks for which those agents have no form are texts of their JSON.
     """
     created = round(stored.message.metadata.created * 1000)
-    shown = _structured(stored.message)
+    shown = structured(stored.message)
     return {
         "memory_container_id": container_id,
         "payload_type": "conversational",
@@ -166,44 +166,6 @@ def _result_text(result: Json) -> str:
     content = result.get("content") or []
     shown = [json.dumps(part["json"], ensure_ascii=False) if "json" in part else part.get("text") for part in content]
     return "\n".join(text for text in shown if text)
-
-
-def _structured(message: Message) -> Json:
-    """Return a message in the form of ``structured_data_blob.message`` (3.6.0, ``v2mem.search_working_by_session``)."""
-    results = _blocks(message, "toolResult")
-    if len(results) == len(message.content) == 1:
-        content = [_typed(block) for block in results[0].get("content") or []]
-        return {"role": "tool", "toolCallId": results[0].get("toolUseId", ""), "content": content}
-    shown: Json = {
-        "role": message.role,
-        "content": [_typed(block) for block in message.content if "toolUse" not in block],
-    }
-    if uses := _blocks(message, "toolUse"):
-        shown["toolCalls"] = [
-            {
-                "id": use.get("toolUseId", ""),
-                "type": "function",
-                "function": {
-                    "name": use.get("name", ""),
-                    "arguments": json.dumps(use.get("input"), ensure_ascii=False),
-                },
-            }
-            for use in uses
-        ]
-    return shown
-
-
-def _typed(block: Block) -> Block:
-    """Return a block with its `type`, as the cluster stores it; one for which the cluster has no form as it is."""
-    if isinstance(block.get("text"), str):
-        return {"text": block["text"], "type": "TEXT"}
-    for kind in _MEDIA:
-        match block.get(kind):
-            case {"format": format, "source": {"url": data} | {"bytes": data} as source, **rest}:
-                if not rest and len(source) == 1:
-                    type_ = "URL" if "url" in source else "BASE64"
-                    return {kind: {"format": format, "type": type_, "data": data}, "type": kind.upper()}
-    return block
 
 
 LARGEST_BODY = 64 * 1024

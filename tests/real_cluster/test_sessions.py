@@ -24,6 +24,7 @@ from tests.sessions.test_conversations import IN_ORDER, TURNS, texts_in_order
 
 from .agents import WIRES, Agent, Api
 from .llm import LLM
+from .unified import register_unified, unified_body
 
 pytestmark = pytest.mark.real_cluster
 
@@ -231,3 +232,36 @@ async def test_a_session_goes_on_beyond_the_fifth_document(
             sent = json.dumps(llm.taken()[0])
             assert sent.count('"document":') == min(number + 1, 5)
             assert sent.count("(Here was the document") == max(0, number - 4)
+
+
+@pytest.mark.usefixtures("unified_on")
+@pytest.mark.parametrize("provider", ["bedrock", "openai"])
+async def test_a_v2_agent_goes_on_with_a_session_in_a_container(
+    api: Api, real_cluster: str, unified_agents: dict[str, str], llm: LLM, tmp_path: Path, provider: str
+) -> None:
+    """The gateway is taken away, and the agent itself is run on the session."""
+    settings = settings_for(real_cluster, tmp_path)
+    settings["memory"] = {"store": "opensearch", "opensearch": {"kind": "container"}}
+    call = {"toolUse": {"toolUseId": "c1", "name": "zoom", "input": {"by": 2}}}
+    result = {"toolResult": {"toolUseId": "c1", "content": [{"text": "a dot of red"}]}}
+    first = [
+        {"role": "user", "content": [{"type": "text", "text": "What is this?"}, IMAGE]},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+        {"role": "user", "content": "Well?"},
+    ]
+    async with Process(tmp_path, settings) as gateway:
+        llm.replies("First answer.")
+        memory_id = (await ask(gateway, unified_agents[f"v2_{provider}"], first, ""))["memory_id"]
+    found = api.must("POST", "/_plugins/_ml/memory_containers/_search", {"query": {"match_all": {}}, "size": 100})
+    [container] = [hit["_id"] for hit in found["hits"]["hits"] if hit["_source"]["name"] == "mlc-gateway"]
+    agent_id = register_unified(api, llm.url, unified_body("direct", "conversational_v2", provider, container))
+    llm.taken()
+    llm.replies("Second answer.")
+    body = {"input": "And now?", "parameters": {"memory_id": memory_id}}
+    answer = api.must("POST", f"/_plugins/_ml/agents/{agent_id}/_execute", body)
+    assert answer["message"]["content"] == [{"text": "Second answer."}]
+    sent = json.dumps(llm.taken()[0])
+    parts = ["What is this?", IMAGE["source"]["data"], "zoom", "a dot of red", "Well?", "First answer.", "And now?"]
+    assert [sent.count(part) for part in parts] == [1] * len(parts)
+    assert sorted(parts, key=sent.index) == parts

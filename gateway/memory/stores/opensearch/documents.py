@@ -27,14 +27,15 @@ from msgspec import Struct
 from gateway.memory.model import Block, Message, Metadata, Role, Session, SessionKey, StoredMessage, Turn
 from gateway.memory.store import TooLargeForStore, UnreadableSession, Unstorable
 from gateway.memory.stores.large import Place, put_back, take_out
+from gateway.memory.structured import single_calls, structured
 
 VERSION = 1
 PART = 2_000_000
 """Characters of a large text in one document."""
 MOST_BYTES = 8_000_000
 """Most bytes of a message's JSON without its large texts."""
-_PLAIN = frozenset({"text", "image", "document", "video", "audio"})
-"""Blocks without JSON of the user's own, whose keys could come in an order that matters."""
+MOST_SHOWN = 4_000_000
+"""Most bytes of a message in the form of ML Commons' agents with its media; of a larger one, texts name them there."""
 
 Reference = tuple[str, int]
 """Id of a document, and the bytes of its content."""
@@ -85,7 +86,11 @@ class _Taken(Struct):
 
 
 class Content(Struct, omit_defaults=True):
-    """What a message's ``structured_data_blob`` holds. json: the content, where the cluster could reorder its keys."""
+    """What a message's ``structured_data_blob`` holds.
+
+    message: role and content; in a container in the form of ML Commons' agents (`gateway.memory.structured`). json: the
+    content in a container, as it is read again: the cluster reorders the keys of JSON objects there.
+    """
 
     message: dict[str, Any]
     about: Metadata = Metadata()
@@ -145,8 +150,8 @@ def session_of(head: Head, record: Record, system: str) -> Session:
     return Session(head.key, record.turn, record.end, head.created, updated, system, head.pinned)
 
 
-def encode_turn(head: Head, turn: Turn, first: int, reordered: bool) -> EncodedTurn:
-    """Encode a turn whose first message has the seq `first`. reordered: keys of JSON objects lose their order.
+def encode_turn(head: Head, turn: Turn, first: int, in_container: bool) -> EncodedTurn:
+    """Encode a turn whose first message has the seq `first`.
 
     Raises:
         Unstorable: a part can't be written as JSON.
@@ -156,11 +161,12 @@ def encode_turn(head: Head, turn: Turn, first: int, reordered: bool) -> EncodedT
     messages: list[Document] = []
     parts: dict[str, list[Document]] = {}
     place = "system"
+    calls = single_calls(turn.messages) if in_container else None
     try:
         _check_size(msgspec.json.encode((head.key, turn.id, turn.system)), place)
         for index, message in enumerate(turn.messages):
             place = f"messages[{index}]"
-            blob = _encode(head.incarnation, message, parts, reordered)
+            blob = _encode(head.incarnation, message, parts, calls)
             _check_size(blob, place)
             messages.append(Document(f"{prefix}.{index}", blob, first + index, _searchable(message)))
     except (UnicodeEncodeError, TypeError, RecursionError) as error:
@@ -168,8 +174,11 @@ def encode_turn(head: Head, turn: Turn, first: int, reordered: bool) -> EncodedT
     return EncodedTurn(messages, parts)
 
 
-def _encode(incarnation: str, message: Message, parts: dict[str, list[Document]], reordered: bool) -> bytes:
-    """Return the ``structured_data_blob`` of a message; add the pieces of its large texts to `parts`."""
+def _encode(incarnation: str, message: Message, parts: dict[str, list[Document]], calls: set[str] | None) -> bytes:
+    """Return the ``structured_data_blob`` of a message; add the pieces of its large texts to `parts`.
+
+    calls: of a message in a container, the tool calls that are written as such (`structured`).
+    """
     content, large = take_out(message.content)
     taken = []
     for place, text in large.items():
@@ -177,9 +186,15 @@ def _encode(incarnation: str, message: Message, parts: dict[str, list[Document]]
         taken.append(_Taken(place, sha256))
         if sha256 not in parts:
             parts[sha256] = _parts(incarnation, sha256, text)
-    exact = reordered and any(set(block) - _PLAIN for block in message.content)
-    as_was = msgspec.json.encode(content).decode() if exact else ""
-    return msgspec.json.encode(Content({"role": message.role, "content": content}, message.metadata, taken, as_was))
+    if calls is None:
+        return msgspec.json.encode(Content({"role": message.role, "content": content}, message.metadata, taken))
+    shown = structured(message, calls)
+    if len(msgspec.json.encode(shown)) > MOST_SHOWN:  # without the media
+        shown = structured(Message(message.role, tuple(content)), calls)
+    if len(msgspec.json.encode(shown)) > MOST_SHOWN:
+        shown = structured(Message(message.role, ({"text": "(a message that is too large to be shown here)"},)))
+    as_was = msgspec.json.encode(content).decode()
+    return msgspec.json.encode(Content(shown, message.metadata, taken, as_was))
 
 
 def _check_size(data: bytes, place: str) -> None:
@@ -216,7 +231,7 @@ def decode_message(record: Record, index: int, blobs: dict[str, dict[str, Any]])
     """
     try:
         stored = msgspec.convert(blobs[record.messages[index][0]], Content)
-        role = msgspec.convert(stored.message["role"], Role)
+        role = msgspec.convert("user" if stored.message["role"] == "tool" else stored.message["role"], Role)
         content = msgspec.json.decode(stored.json) if stored.json else stored.message["content"]
         for large in stored.large:
             pieces = [blobs[id_]["part"] for id_, _ in record.parts[large.sha256]]
