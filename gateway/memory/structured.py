@@ -58,6 +58,38 @@ def single_calls(messages: Iterable[Message]) -> set[str]:
     return asked & answered
 
 
+def from_structured(document: Json) -> Message:
+    """Return a message of that form.
+
+    Raises:
+        ValueError, TypeError, AttributeError, KeyError: it is not one.
+    """
+    role, parts = document["role"], [_untyped(block) for block in document.get("content") or []]
+    if role == "tool":
+        return Message("user", ({"toolResult": {"toolUseId": str(document.get("toolCallId", "")), "content": parts}},))
+    if role not in ("user", "assistant"):  # as the gateway delivers roles that an API does not have
+        return Message("user", ({"text": f"{role}:"}, *parts))
+    uses = [_use(call) for call in document.get("toolCalls") or []]
+    return Message(role, (*parts, *uses))
+
+
+def _use(call: Json) -> Block:
+    function = call["function"]
+    arguments = json.loads(function.get("arguments") or "{}")
+    return {"toolUse": {"toolUseId": str(call.get("id", "")), "name": str(function["name"]), "input": arguments}}
+
+
+def _untyped(block: Block) -> Block:
+    match block:
+        case {"type": "TEXT", "text": str(text)}:
+            return {"text": text}
+        case {"type": str(type_)} if isinstance(block.get(type_.lower()), dict):
+            medium = block[type_.lower()]
+            source = {"url" if medium.get("type") == "URL" else "bytes": medium["data"]}
+            return {type_.lower(): {"format": medium["format"], "source": source}}
+    return {name: value for name, value in block.items() if name != "type"}
+
+
 def _call(use: Json) -> Json:
     arguments = json.dumps(use.get("input"), ensure_ascii=False)
     function = {"name": use.get("name", ""), "arguments": arguments}

@@ -89,7 +89,10 @@ def _matches(query: _JSON, id_: str, source: _JSON) -> bool:
             return source == wanted
         case "range":
             [(name, bounds)] = value.items()
-            return bool(source[name] < bounds["lt"])
+            found = source.get(name)
+            if found is None:
+                return False
+            return bool(found < bounds["lt"]) if "lt" in bounds else bool(found >= bounds["gte"])
         case "bool":
             return all(_matches(each, id_, source) for each in value["filter"])
     raise AssertionError(query)

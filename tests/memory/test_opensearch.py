@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar, Literal
 
+import aiohttp
 import msgspec
 import pytest
 
@@ -411,7 +412,7 @@ async def test_session_whose_head_has_another_number_is_read_to_its_end(
     session = await store.session(key())
     assert session is not None
     assert session.turns == 5
-    assert len(server.requests) < 10
+    assert len(server.requests) < 11
     assert texts((await store.load(key())).messages) == ["0", "1", "2", "3", "4"]
     assert [listed.turns for listed in (await store.sessions()).sessions] == [5]
     assert (await store.append(key(), turn(), 5)).turns == 6
@@ -560,3 +561,71 @@ async def test_throttling_that_does_not_end(server: OpenSearchServer) -> None:
 def test_store_is_a_store() -> None:
     store: Store = OpenSearchStore(Settings(), "http://127.0.0.1:9")
     assert store.name == "opensearch"
+
+
+async def test_what_an_agent_adds_to_a_session_is_read_and_deleted_with_it() -> None:
+    async with OpenSearchServer("3.6.0") as server:
+        store = store_on(server, "container")
+        await store.append(key(), turn(user("one"), assistant("two"), system="Be brief."), 0)
+        [container] = server.containers
+        agent = [
+            {"role": "user", "content": [{"type": "TEXT", "text": "three"}, {"type": "IMAGE", "image": SHOWN}]},
+            {"role": "assistant", "toolCalls": [CALL]},
+            {"role": "tool", "toolCallId": "c1", "content": [{"type": "TEXT", "text": "4"}]},
+            {"role": "assistant", "content": [{"type": "TEXT", "text": "five"}]},
+            {"role": "system", "content": [{"type": "TEXT", "text": "Be long."}]},
+            {"role": "user", "content": [{"type": "TEXT", "text": "six"}]},
+        ]
+        await write_as_agent(server, container, agent, 2)
+        for again in (False, True):
+            session = await store.session(key())
+            assert session is not None
+            assert (session.turns, session.messages, session.system) == (4, 8, "Be brief."), again
+        page = await store.load(key())
+        assert [(one.turn, one.message.role, one.message.content) for one in page.messages[2:]] == [
+            (2, "user", ({"text": "three"}, {"image": {"format": "png", "source": {"bytes": "QUJD"}}})),
+            (2, "assistant", (tool_use("c1", "look", at=1),)),
+            (2, "user", ({"toolResult": {"toolUseId": "c1", "content": [{"text": "4"}]}},)),
+            (2, "assistant", ({"text": "five"},)),
+            (3, "user", ({"text": "system:"}, {"text": "Be long."})),
+            (4, "user", ({"text": "six"},)),
+        ]
+        assert (await store.append(key(), turn(user("seven"), assistant("eight")), 4)).turns == 5
+        await write_as_agent(server, container, [{"role": "user", "content": []}], 10)
+        assert (await store.session(key())).messages == 11  # type: ignore[union-attr]
+        assert await store.delete(key())
+        assert server.containers[container]["working"].documents == {}
+        await store.close()
+
+
+async def test_what_is_no_message_of_an_agent_is_an_error_and_deleted_with_the_session() -> None:
+    async with OpenSearchServer("3.6.0") as server:
+        store = store_on(server, "container")
+        await store.append(key(), turn(user("one"), assistant("two")), 0)
+        [container] = server.containers
+        await write_as_agent(server, container, [{"content": "nonsense"}], 2)
+        with pytest.raises(UnreadableSession, match="no message of an agent"):
+            await store.session(key())
+        assert await store.delete(key())
+        assert server.containers[container]["working"].documents == {}
+        await store.close()
+
+
+SHOWN = {"type": "BASE64", "format": "png", "data": "QUJD"}
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+
+
+async def write_as_agent(server: OpenSearchServer, container: str, messages: list[Any], start: int) -> None:
+    url = f"{server.url}/_plugins/_ml/memory_containers/{container}/memories"
+    async with aiohttp.ClientSession() as client:
+        for number, message in enumerate(messages, start):
+            body = {
+                "payload_type": "conversational",
+                "message_id": number,
+                "structured_data_blob": {"message": message},
+                "namespace": {"session_id": key().id},
+                "metadata": {"type": "structured_message", "role": message.get("role", "")},
+                "infer": False,
+            }
+            async with client.post(url, json=body) as response:
+                assert response.status == 200

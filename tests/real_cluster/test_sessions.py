@@ -265,3 +265,13 @@ async def test_a_v2_agent_goes_on_with_a_session_in_a_container(
     parts = ["What is this?", IMAGE["source"]["data"], "zoom", "a dot of red", "Well?", "First answer.", "And now?"]
     assert [sent.count(part) for part in parts] == [1] * len(parts)
     assert sorted(parts, key=sent.index) == parts
+    async with Process(tmp_path, settings) as gateway:  # and back
+        llm.replies("Third answer.")
+        answer = await ask(gateway, unified_agents[f"v2_{provider}"], "Sure?", memory_id)
+        sent = json.dumps(llm.taken()[0])
+        parts += ["Second answer.", "Sure?"]
+        assert [sent.count(part) for part in parts] == [1] * len(parts)
+        assert sorted(parts, key=sent.index) == parts
+        data_port, _ = await gateway.ports()
+        assert (await fetch(f"http://127.0.0.1:{data_port}{MEMORY}/{memory_id}", "DELETE"))[0] == 200
+    assert [hit for hit in holding(api, memory_id) if "memory-working" in hit["_index"]] == []

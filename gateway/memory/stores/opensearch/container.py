@@ -17,14 +17,17 @@ from urllib.parse import quote
 
 import msgspec
 
-from gateway.memory.model import PREFIX, Owner, SessionKey
-from gateway.memory.store import StoreError
+from gateway.memory.model import PREFIX, Message, Owner, SessionKey
+from gateway.memory.store import StoreError, UnreadableSession
 from gateway.memory.stores.opensearch.cluster import Cluster, ClusterError
-from gateway.memory.stores.opensearch.documents import Document, Head, Reference, new_head
+from gateway.memory.stores.opensearch.documents import Document, Head, Record, Reference, new_head
 from gateway.memory.stores.opensearch.index import batches_of_ids
+from gateway.memory.structured import from_structured
 
 CONTAINERS = "/_plugins/_ml/memory_containers"
 _AT_A_TIME = 8
+_MOST_ADDED = 1000
+"""Messages of agents that are read at a time."""
 _NOTHING: dict[str, Any] = {"hits": {"hits": []}}
 _DISABLED = "agentic_memory_enabled"
 """In the text of the 403 with which ML Commons answers while `plugins.ml_commons.agentic_memory_enabled` is false."""
@@ -85,6 +88,32 @@ class ContainerMessages:
                     found |= await self._get(id_)
         return found
 
+    async def added(self, head: Head, last: Record) -> list[tuple[Reference, Message]]:
+        """See `Messages`. An agent numbers its messages after those of the session."""
+        own = {id_ for id_, _ in last.messages}
+        found = []
+        for id_, blob in await self._of_agents(head, last.end):
+            if id_ in own:
+                continue
+            try:
+                message = from_structured(blob["message"])
+            except (ValueError, TypeError, AttributeError, KeyError) as error:
+                raise UnreadableSession(f"The working memory {id_} is no message of an agent: {error!r}") from error
+            found.append(((id_, len(msgspec.json.encode(blob))), message))
+        return found
+
+    async def _of_agents(self, head: Head, start: int) -> list[tuple[str, dict[str, Any]]]:
+        """Return what agents wrote in the session, with a `message_id` of `start` or more. They write no `tags`."""
+        filters = [
+            {"term": {"namespace.session_id": head.key.id}},
+            {"range": {"message_id": {"gte": start}}},
+            {"term": {"metadata.type": "structured_message"}},
+        ]
+        body = {"query": {"bool": {"filter": filters}}, "sort": [{"message_id": "asc"}], "size": _MOST_ADDED}
+        answer = await self._call("POST", "working/_search", body, "hits") or _NOTHING
+        sources = ((hit["_id"], hit["_source"]) for hit in answer["hits"]["hits"])
+        return [(id_, source.get("structured_data_blob") or {}) for id_, source in sources if not source.get("tags")]
+
     async def _search(self, ids: list[str]) -> dict[str, dict[str, Any]]:
         body = {"query": {"ids": {"values": ids}}, "size": len(ids), "_source": ["structured_data_blob"]}
         answer = await self._call("POST", "working/_search", body, "hits") or _NOTHING
@@ -103,6 +132,7 @@ class ContainerMessages:
         """See `Messages`."""
         query = {"query": {"term": {"tags.incarnation": head.incarnation}}}
         await self._call("POST", "working/_delete_by_query", query)
+        await self.discard([(id_, 0) for id_, _ in await self._of_agents(head, 0)])
         await self._call("DELETE", f"sessions/{quote(head.key.id, safe='')}")
 
     async def probe(self) -> None:

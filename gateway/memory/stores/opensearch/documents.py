@@ -27,9 +27,12 @@ from msgspec import Struct
 from gateway.memory.model import Block, Message, Metadata, Role, Session, SessionKey, StoredMessage, Turn
 from gateway.memory.store import TooLargeForStore, UnreadableSession, Unstorable
 from gateway.memory.stores.large import Place, put_back, take_out
-from gateway.memory.structured import single_calls, structured
+from gateway.memory.stores.strands.mapping import starts_turn
+from gateway.memory.structured import from_structured, single_calls, structured
 
 VERSION = 1
+INDEX = "index"
+"""The `Record.place` of messages in the gateway's own index."""
 PART = 2_000_000
 """Characters of a large text in one document."""
 MOST_BYTES = 8_000_000
@@ -231,16 +234,45 @@ def decode_message(record: Record, index: int, blobs: dict[str, dict[str, Any]])
     """
     try:
         stored = msgspec.convert(blobs[record.messages[index][0]], Content)
+        if record.place != INDEX and not stored.json:  # an agent of the cluster wrote it
+            message = msgspec.structs.replace(from_structured(stored.message), metadata=_of_agent(record))
+            return StoredMessage(record.first + index, record.turn, record.turn_id, message)
         role = msgspec.convert("user" if stored.message["role"] == "tool" else stored.message["role"], Role)
         content = msgspec.json.decode(stored.json) if stored.json else stored.message["content"]
         for large in stored.large:
             pieces = [blobs[id_]["part"] for id_, _ in record.parts[large.sha256]]
             put_back(content, large.place, "".join(pieces))
         message = Message(role, tuple(msgspec.convert(content, list[Block])), stored.about)
-    except (msgspec.MsgspecError, LookupError, TypeError) as error:
+    except (msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError) as error:
         reason = f"Message {record.first + index} of the session can't be read ({error!r}). Delete the session"
         raise UnreadableSession(reason) from error
     return StoredMessage(record.first + index, record.turn, record.turn_id, message)
+
+
+def _of_agent(record: Record) -> Metadata:
+    return Metadata(created=record.updated)
+
+
+def turns_of_agent(last: Record, added: Sequence[tuple[Reference, Message]], now: float) -> list[Record]:
+    """Return the records of the turns that an agent of the cluster added to the session after its record `last`."""
+    turns: list[list[Reference]] = []
+    for reference, message in added:
+        if starts_turn(message) or not turns:
+            turns.append([])
+        turns[-1].append(reference)
+    records = []
+    for messages in turns:
+        last = Record(
+            turn=last.turn + 1,
+            turn_id=f"agent-{messages[0][0]}",
+            first=last.end,
+            updated=max(now, last.updated),
+            place=last.place,
+            messages=messages,
+            system_turn=last.system_turn,
+        )
+        records.append(last)
+    return records
 
 
 def read_head(source: dict[str, Any]) -> Head:

@@ -14,11 +14,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gateway.memory.model import Message
 from gateway.memory.stores.opensearch.cluster import BATCH, BLOCKED, Cluster, ClusterError
-from gateway.memory.stores.opensearch.documents import Document, Head, Reference, head_id
-
-INDEX = "index"
-"""The `Record.place` of messages in the gateway's own index."""
+from gateway.memory.stores.opensearch.documents import INDEX, Document, Head, Record, Reference, head_id
 
 _MOST_DOCUMENTS = 1_000
 """Most documents in an answer. OpenSearch gives 10,000 at most (`index.max_result_window`)."""
@@ -57,6 +55,9 @@ class Messages(Protocol):
     async def read(self, references: Sequence[Reference]) -> dict[str, dict[str, Any]]:
         """Return the ``structured_data_blob`` of the documents that exist, by id."""
 
+    async def added(self, head: Head, last: Record) -> list[tuple[Reference, Message]]:
+        """Return the messages that agents of the cluster added to the session after the record `last`."""
+
     async def probe(self) -> None:
         """Write a document, and delete it. It fails if the place takes no writes at present."""
 
@@ -84,6 +85,10 @@ class IndexMessages:
             operations.append((action, msgspec.json.encode(_message(head, document))))
         await self._cluster.write(operations)
         return [(document.id, len(document.blob)) for document in documents]
+
+    async def added(self, head: Head, last: Record) -> list[tuple[Reference, Message]]:
+        """See `Messages`. Agents do not know this index."""
+        return []
 
     async def read(self, references: Sequence[Reference]) -> dict[str, dict[str, Any]]:
         """See `Messages`."""

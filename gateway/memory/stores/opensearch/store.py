@@ -36,6 +36,7 @@ from gateway.memory.stores.opensearch.container import (
     make_container,
 )
 from gateway.memory.stores.opensearch.documents import (
+    INDEX,
     EncodedTurn,
     Head,
     Record,
@@ -45,8 +46,9 @@ from gateway.memory.stores.opensearch.documents import (
     new_head,
     newest_within,
     references,
+    turns_of_agent,
 )
-from gateway.memory.stores.opensearch.index import INDEX, IndexMessages, Messages, make_indices
+from gateway.memory.stores.opensearch.index import IndexMessages, Messages, make_indices
 from gateway.memory.stores.opensearch.turns import Turns
 from gateway.observe.logs import Logger, configure
 
@@ -240,12 +242,23 @@ class OpenSearchStore:
         """Return the session, or None if its owner has none of this id."""
         await self._ready()
         found = await self._find(key)
+        if found and await self._adopt(*found):
+            found = await self._find(key)
         try:
             return await self._session(*found) if found else None
         except UnreadableSession:
             if await self._find(key) is None:  # it was deleted meanwhile
                 return None
             raise
+
+    async def _adopt(self, head: Head, last: Record) -> bool:
+        """Make turns of what agents of the cluster added to the session. Return whether there was anything."""
+        added = await self._places.at(last.place).added(head, last)
+        for record in turns_of_agent(last, added, self._clock()):
+            await self._turns.announce(head, record)
+            if not await self._turns.commit(head, record):
+                break  # another gateway was faster
+        return bool(added)
 
     async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
         """Write the turn's documents, then the record that makes them a turn."""
