@@ -53,13 +53,18 @@ class Chat:
         self.images: dict[str, set[str]] = {}
 
     def send(self) -> None:
-        turns = len({item.turn for item in live_messages(self.stored)})
         change = self.draw(st.sampled_from(CHANGES)) if len(self.known) > 1 else "go on"
         sent = self._changed(change)
         event(change)
         written = [self._written(message, is_new=at >= len(self.known)) for at, message in enumerate(sent)]
         request = self._compose(written)
-        received = [_said(message) for message in json.loads(request.body)["input"]]
+        self.check(change, sent, written, [said_in(message) for message in json.loads(request.body)["input"]])
+        self._store(request)
+        self.learn(written)
+
+    def check(self, change: str, sent: list[Said], written: list[Json], received: list[Said]) -> None:
+        """Assert that the LLM got what the client sent, and of the session what it can't know."""
+        turns = len({item.turn for item in live_messages(self.stored)})
         heard = [message for message in received if message[1] or message[2]]
         before = heard[: len(heard) - len(sent)]
         live = [_said_by(item.message) for item in _shown(live_messages(self.stored))]
@@ -69,11 +74,13 @@ class Chat:
         is_known = turns > 1 or begins or (has_answer and has_known)  # that the client sends whole conversations
         assert not before or self.has_older or self._is_cut(sent) or not is_known, change
         assert any(before == live[at : at + len(before)] for at in range(len(live) + 1))
-        for got, wanted in zip(heard[len(before) :], map(_said, written), strict=True):
+        for got, wanted in zip(heard[len(before) :], map(said_in, written), strict=True):
             assert (got[0], _letters(got)) == (wanted[0], _letters(wanted)), change
             assert set(wanted[2]) <= set(got[2]) <= self.images.get(_letters(wanted), set())
-        self._store(request)
-        self.known = [_said(message) for message in written]
+
+    def learn(self, written: list[Json]) -> None:
+        """The client knows what it sent, and the answer."""
+        self.known = [said_in(message) for message in written]
         now = [_letters(_said_by(item.message)) for item in _shown(live_messages(self.stored))]
         begins = _letters(self.known[0])
         self.has_older = bool(now) and (now[0] != begins or begins in now[1:])
@@ -166,10 +173,10 @@ def _shown(messages: list[StoredMessage]) -> list[StoredMessage]:
 
 
 def _said_by(message: Message) -> Said:
-    return _said({"role": message.role, "content": list(message.content)})
+    return said_in({"role": message.role, "content": list(message.content)})
 
 
-def _said(message: Json) -> Said:
+def said_in(message: Json) -> Said:
     blocks = [] if any("toolUse" in block for block in message["content"]) else message["content"]
     texts = [block["text"].strip() for block in blocks if "text" in block]
     return message["role"], texts, [block["image"]["source"]["bytes"] for block in blocks if "image" in block]
