@@ -22,12 +22,21 @@ from gateway.memory.owner import caller_of, knows_users, new_session_id
 from gateway.memory.store import Store, StoreError
 from gateway.memory.stores.agentcore.foreign import ForeignSessions
 from gateway.memory.stores.registry import check_store
+from gateway.memory.stores.strands.mapping import starts_turn
 from gateway.migrate.connection import ClusterError, ClusterOptions, connect
-from gateway.migrate.reading import Exchange, list_conversations, read_conversation
+from gateway.migrate.reading import (
+    Exchange,
+    StoredByAgent,
+    list_container_sessions,
+    list_conversations,
+    read_container_session,
+    read_conversation,
+)
 
 _EXAMPLES = """\
 mlc-gateway memory import-cluster -c config/gateway.yaml --agent my-agent-id --user bob
-mlc-gateway memory import-cluster --url http://127.0.0.1:9200 --agent my-agent-id k3Xx_6EBm8w0PCMjLWNL"""
+mlc-gateway memory import-cluster --url http://127.0.0.1:9200 --agent my-agent-id k3Xx_6EBm8w0PCMjLWNL
+mlc-gateway memory import-cluster --agent my-agent-id --container HudiIZQBPX4mTe5Fl1Rb"""
 
 
 @click.command(
@@ -39,6 +48,12 @@ mlc-gateway memory import-cluster --url http://127.0.0.1:9200 --agent my-agent-i
 )
 @click.argument("ids", nargs=-1, metavar="[MEMORY]...", help="Ids of conversations (default: all of the account).")
 @click.option("--agent", required=True, metavar="ID", help="Agent whose sessions they become.")
+@click.option(
+    "--container",
+    metavar="ID",
+    help="Memory container whose sessions are imported, as `conversational_v2` agents keep them (default: the "
+    "conversations of `/_plugins/_ml/memory`).",
+)
 @click.option("--to-tenant", default="", metavar="TENANT", help="Tenant whose sessions they become.")
 @click.option(
     "--to-caller",
@@ -49,17 +64,29 @@ mlc-gateway memory import-cluster --url http://127.0.0.1:9200 --agent my-agent-i
 @json_option
 @cluster_options
 def import_cluster(
-    cluster: ClusterOptions, ids: tuple[str, ...], agent: str, to_tenant: str, to_caller: str | None, as_json: bool
+    cluster: ClusterOptions,
+    ids: tuple[str, ...],
+    agent: str,
+    container: str | None,
+    to_tenant: str,
+    to_caller: str | None,
+    as_json: bool,
 ) -> int:
     """Import conversations of the cluster's own memory (`/_plugins/_ml/memory`) as sessions of an agent.
 
-    Questions and answers become messages with their times. The cluster does not record which agent a conversation
+    Questions and answers become messages with their times. Of a memory container (`--container`), whole messages are
+    imported, with media and tool calls. The cluster does not record which agent a conversation
     belongs to: without ids, all conversations of the account are imported. The new id of each is printed. It is safe to
     run this again: only what is new is imported.
     """
     try:
         connected = connect(cluster)
-        found = list(ids or list_conversations(connected))
+        if ids:
+            found = list(ids)
+        elif container:
+            found = list_container_sessions(connected, container)
+        else:
+            found = list(list_conversations(connected))
     except ClusterError as error:
         return fail("memory import-cluster", 2, str(error))
     if to_caller is None:
@@ -70,6 +97,11 @@ def import_cluster(
     owner = Owner(agent, to_tenant, to_caller)
 
     async def read(id: str) -> list[Turn]:
+        if container:
+            stored = read_container_session(connected, container, id)
+            if ids and not stored:
+                raise ClusterError(f"The container {container} has no session {id} that this account may read.")
+            return turns_of(agent, stored)
         return [turn_of(agent, exchange) for exchange in read_conversation(connected, id)]
 
     async def work(settings: Settings) -> int:
@@ -128,6 +160,18 @@ def turn_of(agent_id: str, exchange: Exchange) -> Turn:
     answered = Metadata(created=exchange.created, agent_id=agent_id)
     answer = Message("assistant", ({"text": exchange.answer},), answered)
     return Turn(f"cluster-{exchange.id}", (asked, answer))
+
+
+def turns_of(agent_id: str, stored: Sequence[StoredByAgent]) -> list[Turn]:
+    """Return the messages of a session in a container as turns, whose ids are made of those of their first messages."""
+    turns: list[tuple[str, list[Message]]] = []
+    for id, message, created in stored:
+        if starts_turn(message) or not turns:
+            turns.append((f"cluster-{id}", []))
+        input_type = "messages" if message.role == "user" else ""
+        metadata = Metadata(created=created, input_type=input_type, agent_id=agent_id)
+        turns[-1][1].append(Message(message.role, message.content, metadata))
+    return [Turn(id, tuple(messages)) for id, messages in turns]
 
 
 def _show(new_ids: dict[str, str]) -> None:

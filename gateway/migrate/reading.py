@@ -11,8 +11,10 @@ from gateway.agents.documents import Document, needed_connector
 from gateway.agents.lookup import document_path, read_unified_api
 from gateway.agents.reader import SETTINGS_PATH, Batch, Found, may_have_unified_api, read_agents, run
 from gateway.agents.rules import Rule
+from gateway.memory.model import Message
+from gateway.memory.structured import from_structured
 from gateway.migrate.connection import Cluster, ClusterError, answer_of, refusal
-from gateway.migrate.search import search_all
+from gateway.migrate.search import WINDOW, search_all
 from gateway.migrate.steps import part
 from gateway.migrate.upgrade import Documents, users
 from gateway.mlcommons.memory_form import show_original
@@ -140,6 +142,14 @@ class Exchange(NamedTuple):
     created: float
 
 
+class StoredByAgent(NamedTuple):
+    """A message in a memory container. id: of its working memory. created: seconds since the epoch; 0 if unknown."""
+
+    id: str
+    message: Message
+    created: float
+
+
 def list_conversations(cluster: Cluster) -> Iterator[str]:
     """Yield the ids of the conversations that the account may read, the last updated first.
 
@@ -166,6 +176,49 @@ def read_conversation(cluster: Cluster, id: str) -> list[Exchange]:
         )
         for message in _pages(cluster, path, "messages", id)
     ]
+
+
+def list_container_sessions(cluster: Cluster, container: str) -> list[str]:
+    """Return the ids of the sessions in a memory container that the account may read, the last updated first.
+
+    Raises:
+        ClusterError: they can't be read.
+    """
+    hits = _search_container(cluster, container, "sessions", {"match_all": {}}, [{"last_updated_time": "desc"}])
+    return [id for id, _ in hits]
+
+
+def read_container_session(cluster: Cluster, container: str, session: str) -> list[StoredByAgent]:
+    """Return the messages of a session in a memory container as agents of type ``conversational_v2`` keep them.
+
+    Raises:
+        ClusterError: it can't be read.
+    """
+    query = {"bool": {"filter": [
+        {"term": {"namespace.session_id": session}}, {"term": {"metadata.type": "structured_message"}},
+    ]}}  # fmt: skip
+    found = []
+    for id, source in _search_container(cluster, container, "working", query, [{"message_id": "asc"}]):
+        try:
+            message = from_structured(source["structured_data_blob"]["message"])
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
+            raise ClusterError(f"The working memory {id} is no message of an agent: {error!r}") from error
+        created = source.get("created_time")
+        found.append(StoredByAgent(id, message, created / 1000 if isinstance(created, int | float) else 0.0))
+    return found
+
+
+def _search_container(
+    cluster: Cluster, container: str, kind: str, query: dict[str, Any], sort: list[dict[str, str]]
+) -> list[tuple[str, dict[str, Any]]]:
+    path = document_path("memory_containers", container, f"/memories/{kind}/_search")
+    status, body = cluster.call("POST", path, {"query": query, "sort": sort, "size": WINDOW})
+    if status != 200:
+        raise refusal(status, "read memories", "cluster:admin/opensearch/ml/memory_containers/memory/search", body)
+    hits = body.get("hits", {}).get("hits", [])
+    if len(hits) == WINDOW:
+        raise ClusterError(f"The container {container} has more than {WINDOW:,} of these: name sessions by id.")
+    return [(str(hit["_id"]), hit["_source"]) for hit in hits]
 
 
 def _answer(response: str) -> str:

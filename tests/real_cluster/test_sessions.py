@@ -275,3 +275,31 @@ async def test_a_v2_agent_goes_on_with_a_session_in_a_container(
         data_port, _ = await gateway.ports()
         assert (await fetch(f"http://127.0.0.1:{data_port}{MEMORY}/{memory_id}", "DELETE"))[0] == 200
     assert [hit for hit in holding(api, memory_id) if "memory-working" in hit["_index"]] == []
+
+
+@pytest.mark.usefixtures("unified_on")
+def test_sessions_of_v2_agents_are_imported(
+    api: Api,
+    real_cluster: str,
+    unified_agents: dict[str, str],
+    container: str,
+    llm: LLM,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    agent_id, memory_id = unified_agents["v2_bedrock"], ""
+    for question, answer in (([{"type": "text", "text": "What is this?"}, IMAGE], "A dot."), ("Sure?", "Yes.")):
+        llm.replies(answer)
+        _, answered = api.execute(agent_id, {"input": question, "parameters": {"memory_id": memory_id}})
+        memory_id = answered["memory_id"]
+    place = Place(tmp_path)
+    commands = Commands(place, capsys)
+    arguments = ("--url", real_cluster, "--agent", agent_id, "--container", container)
+    first = commands.json("import-cluster", *arguments, memory_id)
+    assert (first["imported"], first["turns"], first["failed"]) == (1, 2, {})
+    session_key = SessionKey(Owner(agent_id), first["sessions"][memory_id])
+    assert place.texts(session_key) == ["What is this?", "A dot.", "Sure?", "Yes."]
+    assert commands.json("import-cluster", *arguments, memory_id)["present"] == 1
+    assert memory_id in commands.json("import-cluster", *arguments)["sessions"]
+    code, out = commands("import-cluster", *arguments, "none")
+    assert (code, "has no session none" in json.loads(out)["failed"]["none"]) == (1, True)
