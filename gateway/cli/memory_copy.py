@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,10 +14,9 @@ from gateway.cli.memory_store import bar, config_option, json_option, opened, ow
 from gateway.cli.output import fail, print_json
 from gateway.config.load import load
 from gateway.config.schema import Settings
-from gateway.memory.copying import append_missing, copy_session
+from gateway.memory.copying import append_turns, copy_session
 from gateway.memory.exported import ExportedSession, MalformedExport, read_exported
 from gateway.memory.management import OwnerFilter, select_sessions
-from gateway.memory.model import Turn
 from gateway.memory.store import Store, StoreError
 from gateway.memory.stores.registry import STORES
 
@@ -135,11 +133,7 @@ def import_(config: Path | None, file: BinaryIO, as_json: bool) -> int:
 
 
 async def _import(store: Store, session: ExportedSession) -> int:
-    async def from_number(first: int) -> AsyncGenerator[Turn, None]:
-        for turn in session.turns[first - 1 :]:
-            yield turn
-
-    written = await append_missing(store, session.key, from_number, len(session.turns))
+    written = await append_turns(store, session.key, session.turns)
     if session.pinned and session.turns:
         await store.pin(session.key, True)
     return written

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -16,7 +16,7 @@ from gateway.cli.memory_store import bar, config_option, json_option, opened, ru
 from gateway.cli.output import PlainConsole, fail
 from gateway.config.problems import ConfigError
 from gateway.config.schema import Settings
-from gateway.memory.copying import append_missing
+from gateway.memory.copying import append_turns
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn, as_failed
 from gateway.memory.owner import caller_of, knows_users, new_session_id
 from gateway.memory.store import Store, StoreError
@@ -126,20 +126,12 @@ async def import_all(
             key = SessionKey(owner, new_session_id(owner.agent_id, seed))
             try:
                 if turns := await read(id):  # an empty conversation becomes no session
-                    summary.add(await _import(store, key, turns))
+                    summary.add(await append_turns(store, key, turns))
                     new_ids[id] = key.id
             except (ClusterError, StoreError) as error:
                 summary.failed[id] = str(error)
             done()
     return summary, new_ids
-
-
-async def _import(store: Store, key: SessionKey, turns: Sequence[Turn]) -> int:
-    async def from_number(first: int) -> AsyncGenerator[Turn, None]:
-        for turn in turns[first - 1 :]:
-            yield turn
-
-    return await append_missing(store, key, from_number, len(turns))
 
 
 def report(

@@ -142,7 +142,7 @@ def compose(
         raise _nothing_new()
     again = found.again if found is not None else ()
     repaired, notices = repair([_placed(item) for item in (*history, *again)], added[len(again) :])
-    sent = {_placed(item).at for item in (*(earlier.stored[found.begin : found.end] if found else ()), *again)}
+    sent = [item.message for item in new.messages[: found.new]] if found is not None else []
     repaired, left_out = within_limits(repaired, sent, added[len(again) :], _limits(profile))
     written = _Written(profile, request, agent_input)
     if found is None and not repaired and not (earlier.system and new.system is None):

@@ -235,7 +235,7 @@ class SessionRun(AnswerStage):
             return (*notices, *await self._session.commit(turn))
         finally:
             if copies := self._runs.sessions.copies:
-                copies.after_turn(copy, self._runs.credentials(self._call.headers))
+                copies.after_turn(copy, self._runs.credentials(self._call.headers), self._session.is_stored)
 
     def _answer_messages(self, run: RunAnswer) -> list[Message]:
         """Return the answer's messages with what is known about them. The last one has the run's usage if none has."""

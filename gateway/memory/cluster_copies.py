@@ -81,9 +81,12 @@ class ClusterCopies:
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._running: set[asyncio.Task[None]] = set()
 
-    def after_turn(self, copy: str, headers: Mapping[str, str]) -> None:
-        """Delete the copy of a turn that has ended, if the settings say so. headers: the client's credentials."""
-        if copy and self._when == "after_turn":
+    def after_turn(self, copy: str, headers: Mapping[str, str], is_stored: bool = True) -> None:
+        """Delete the copy of a turn that has ended, if the settings say so. headers: the client's credentials.
+
+        is_stored: False for a turn that its session does not hold, so that nobody would delete it later.
+        """
+        if copy and (self._when == "after_turn" or (self._when == "with_session" and not is_stored)):
             self._begin(copy, headers)
 
     async def delete_session(self, store: Store, key: SessionKey, headers: Mapping[str, str] | None = None) -> bool:

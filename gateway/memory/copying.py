@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from gateway.memory.exported import without_start
@@ -50,6 +50,16 @@ async def copy_session(source: Store, target: Store, session: Session) -> int:
     if now.pinned:
         await target.pin(key, True)
     return written
+
+
+async def append_turns(target: Store, key: SessionKey, turns: Sequence[Turn]) -> int:
+    """Append those of `turns` that the target's session does not have yet, as `append_missing`; return how many."""
+
+    async def from_number(first: int) -> AsyncGenerator[Turn, None]:
+        for turn in turns[first - 1 :]:
+            yield turn
+
+    return await append_missing(target, key, from_number, len(turns))
 
 
 async def append_missing(target: Store, key: SessionKey, turns: TurnsFrom, total: int) -> int:

@@ -7,7 +7,7 @@ the session keeps them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,30 +24,39 @@ _CODE = "MEMORY_MEDIA_LEFT_OUT"
 
 @dataclass(frozen=True, slots=True)
 class _Medium:
-    """A medium in a message. at: its place. path: the positions of its block, and of its part in a tool's result."""
+    """A medium in a message. data: its base64, or where it is. at: its place. path: the positions of its block, and of
+    its part in a tool's result."""
 
     kind: str
+    data: str
     size: int
     path: tuple[int, ...]
     at: str
 
 
 def within_limits(
-    stored: Sequence[Placed], sent: Collection[str], new: Sequence[Message], limits: RequestLimits
+    stored: Sequence[Placed], sent: Sequence[Message], new: Sequence[Message], limits: RequestLimits
 ) -> tuple[list[Placed], tuple[Notice, ...]]:
     """Return the stored messages with as many media as fit beside those of `new`, and what was left out.
 
-    sent: places of the stored messages that the client sent, too. new: the client's new messages.
+    sent: messages of the client that the session has: their media stay. new: those that it does not have.
     """
+    fixed = Counter(medium.data for message in sent for medium in _media(Placed(message, "")))
     counts: Counter[str] = Counter()
     size = 0
     removable: list[tuple[int, _Medium]] = []
-    for number, placed in enumerate([*stored, *(Placed(message, "") for message in new)]):
+    everything = list(enumerate([*stored, *(Placed(message, "") for message in new)]))
+    for number, placed in reversed(everything):  # the newest of equal media are those that the client sent
         for medium in _media(placed):
             counts[medium.kind] += 1
             size += medium.size
-            if number < len(stored) and placed.at not in sent:
+            if number >= len(stored):
+                continue
+            if fixed[medium.data]:
+                fixed[medium.data] -= 1
+            else:
                 removable.append((number, medium))
+    removable.sort(key=lambda item: item[0])
     left_out: dict[int, list[_Medium]] = {}
     notices: list[Notice] = []
     for number, medium in removable:
@@ -68,22 +77,23 @@ def _media(placed: Placed) -> Iterator[_Medium]:
     for position, block in enumerate(placed.message.content):
         at = f"{placed.at}.content[{position}]"
         if (kind := _kind(block)) is not None:
-            yield _Medium(kind, _size(block[kind]), (position,), at)
+            yield _Medium(kind, *_data(block[kind]), (position,), at)
         result = block.get("toolResult")
         parts = result.get("content") if isinstance(result, dict) else None
         for inner, part in enumerate(parts if isinstance(parts, list) else ()):
             if isinstance(part, dict) and (kind := _kind(part)) is not None:
-                yield _Medium(kind, _size(part[kind]), (position, inner), f"{at}.toolResult.content[{inner}]")
+                yield _Medium(kind, *_data(part[kind]), (position, inner), f"{at}.toolResult.content[{inner}]")
 
 
 def _kind(block: Block) -> str | None:
     return next((kind for kind in block if kind in MEDIA and isinstance(block[kind], dict)), None)
 
 
-def _size(medium: Any) -> int:
+def _data(medium: Any) -> tuple[str, int]:
+    """Return a medium's base64 and its length, or a text that says where it is, and 0."""
     source = medium.get("source")
     data = source.get("bytes") if isinstance(source, dict) else None
-    return len(data) if isinstance(data, str) else 0
+    return (data, len(data)) if isinstance(data, str) else (repr(source), 0)
 
 
 def _without(placed: Placed, media: Sequence[_Medium]) -> Placed:

@@ -123,7 +123,7 @@ class OpenSession:
     key: None if the store can't be used and the request is answered without memory. id: for the client; "" if there
     is no such session, as when its first turn was not stored. turns: how many the session has. recent: the newest
     messages of the conversation, oldest first, at least as many as the window takes. more: it has older ones. system:
-    the session's system text.
+    the session's system text. is_stored: whether the session holds the turn of the request by now.
     """
 
     def __init__(
@@ -144,6 +144,7 @@ class OpenSession:
         self.system = system
         self._sessions = sessions
         self._in_use = key is not None
+        self.is_stored = False
 
     @property
     def notices(self) -> tuple[Notice, ...]:
@@ -157,6 +158,7 @@ class OpenSession:
         self._in_use = False
         committed = self._sessions.in_background(self._sessions.commit(self.key, self.turns, turn))
         is_stored, notices = await asyncio.shield(committed)
+        self.is_stored = is_stored
         if not (is_stored or self.turns):
             self.id = ""
         return notices

@@ -75,7 +75,11 @@ def from_structured(document: Json) -> Message:
 
 def _use(call: Json) -> Block:
     function = call["function"]
-    arguments = json.loads(function.get("arguments") or "{}")
+    written = function.get("arguments") or "{}"
+    try:
+        arguments = json.loads(written)
+    except ValueError:  # as the LLM wrote it
+        arguments = {"input": written}
     return {"toolUse": {"toolUseId": str(call.get("id", "")), "name": str(function["name"]), "input": arguments}}
 
 

@@ -175,3 +175,16 @@ async def test_a_gateway_that_ends_reports_what_it_leaves() -> None:
     await waits.wait()
     await copies.close(0)
     assert counted == ["left"]
+
+
+@pytest.mark.parametrize(
+    ("when", "is_stored", "sent"), [("with_session", True, 0), ("with_session", False, 1), ("keep", False, 0)]
+)
+async def test_the_copy_of_a_turn_that_no_session_holds_is_deleted_at_once(
+    when: str, is_stored: bool, sent: int
+) -> None:
+    cluster = Cluster()
+    copies = Copies(cluster, when).copies
+    copies.after_turn("memory/m1", BOB, is_stored)
+    await copies.ended()
+    assert len(cluster.sent) == sent

@@ -57,10 +57,17 @@ def test_media_in_results_of_tools_count_and_are_named() -> None:
 
 
 def test_what_the_client_sends_is_never_cut() -> None:
-    stored = placed(user(image()), user(image()))
-    new = [user(image(), image(), image())]
-    messages, places = bounded(stored, TWO, new, {"memory[1]"})
-    assert (messages, places) == ([user(IMAGE_TEXT), user(image())], ["memory[0].content[0]"])
+    stored = placed(user(image("QUJD")), user(image("REVG")))
+    new = [user(image("R0hJ"), image("R0hJ"), image("R0hJ"))]
+    messages, places = bounded(stored, TWO, new, [user(image("REVG"))])
+    assert (messages, places) == ([user(IMAGE_TEXT), user(image("REVG"))], ["memory[0].content[0]"])
+
+
+def test_media_that_the_client_left_out_of_its_conversation_are_only_remembered() -> None:
+    stored = placed(user("a", image("QUJD")), user("b", image("REVG")))
+    messages, places = bounded(stored, TWO, [user(image("R0hJ"))], [user("a"), user("b")])
+    assert places == ["memory[0].content[1]"]
+    assert messages[1] == stored[1].message
 
 
 def test_bytes_of_all_media() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.memory.model import Message
-from gateway.memory.structured import single_calls, structured
+from gateway.memory.structured import from_structured, single_calls, structured
 from tests.memory.conversations import assistant, image, tool_result, tool_use, user
 
 CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
@@ -55,3 +55,8 @@ def test_one_call_after_the_other() -> None:
 
 def test_a_call_without_a_result_is_a_text() -> None:
     assert single_calls((assistant(USE), assistant("b"))) == set()
+
+
+def test_arguments_that_are_no_json_are_kept() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{at"}}
+    assert from_structured({"role": "assistant", "toolCalls": [call]}) == assistant(tool_use("1", "look", input="{at"))

@@ -187,6 +187,13 @@ def test_branches_are_followed(events: list[Any], expected: list[str], left_out:
         assert session.left_out == left_out
 
 
+@pytest.mark.parametrize("block", [{"toolResult": {"toolUseId": "1"}}, {"toolUse": {"name": "look"}}], ids=str)
+def test_a_block_of_an_unknown_form_is_refused(block: Any) -> None:
+    message = {"message": {"role": "user", "content": [block]}, "message_id": 0}
+    with pytest.raises(UnreadableSession, match="unknown form"):
+        to_session([StoredEvent("a", 0, [spoken("USER", json.dumps(message))], {})])
+
+
 def test_a_branch_without_a_root_is_refused() -> None:
     stored = [StoredEvent("a", 0, [spoken("USER", "a")], {}), StoredEvent("b", 1, [spoken("USER", "b")], {}, "B")]
     with pytest.raises(UnreadableSession, match="the branch B does not say"):

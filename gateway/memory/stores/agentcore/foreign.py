@@ -79,6 +79,8 @@ def to_session(events: Iterable[StoredEvent]) -> ForeignSession:
         return _read(sorted(events, key=_order))
     except RecursionError:
         raise UnreadableSession("content of the session is nested too deeply") from None
+    except (LookupError, TypeError, AttributeError) as error:
+        raise UnreadableSession(f"a block of the session has an unknown form: {error!r}") from error
 
 
 def _read(ordered: list[StoredEvent]) -> ForeignSession:
