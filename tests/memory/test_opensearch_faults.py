@@ -223,6 +223,25 @@ async def test_append_during_a_deletion_leaves_nothing(server: OpenSearchServer,
         assert server.documents() == []
 
 
+async def test_turn_sent_again_while_it_is_stored_is_stored_once(
+    server: OpenSearchServer, store: OpenSearchStore
+) -> None:
+    count = await requests_of_append(server, store, "counted", 1)
+    for number in range(count):
+        await store.append(key(), turn(), 0)
+        added = two_messages_with_an_image()
+        server.counted_from_now()
+        server.holds[number] = asyncio.Event()
+        late = asyncio.ensure_future(store.append(key(), added, 1))
+        await server.held.wait()
+        assert (await store.append(key(), added, 1)).turns == 2
+        server.holds.pop(number).set()
+        server.held.clear()
+        assert (await late).turns == 2
+        assert len(await ids_of(store, key())) == 4  # two messages each
+        await store.delete(key())
+
+
 @pytest.mark.slow
 async def test_session_that_is_made_again_survives_a_writer_that_finishes_the_deletion(
     server: OpenSearchServer, store: OpenSearchStore

@@ -266,9 +266,10 @@ class OpenSearchStore:
         head = await self._live_head(key)
         held = await self._turns.holds(head, turn.id) if head else False
         [last] = await self._turns.last([head]) if head else [None]
-        if head and last and held:
-            return await self._session(head, last)
-        if turns != (last.turn if last else 0):
+        is_other = turns != (last.turn if last else 0)
+        if head and last and (held or (is_other and await self._turns.holds(head, turn.id))):
+            return await self._session(head, last)  # which may have been stored between the first two reads
+        if is_other:
             raise _conflict(last, turns)
         made = head or new_head(key, self._clock())
         first = last.end if last else 0
