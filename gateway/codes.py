@@ -98,6 +98,7 @@ CODES: dict[str, Code] = {
     "NO_LLM": Code("the flow calls no LLM; its tools get the question"),
     "NOT_PROVED": Code("the agent could not be read; it was sent as the operator's rule says"),
     "ROLE_MAPPED": Code("a role was replaced by one that the API knows"),
+    "STREAM_IN_ONE_PIECE": Code("the answer came as a stream once all of it was there"),
     "SYSTEM_FOLDED": Code("system text was put before the first user turn"),
     "SYSTEM_HOISTED": Code("system text was moved to the front"),
     "TEXT_JOINED": Code("several texts were joined"),
@@ -134,7 +135,7 @@ CODES: dict[str, Code] = {
     "AGENT_UNRESOLVED": Code("the agent's model or connector can't be read"),
     "UNIFIED_API_OFF": Code("the cluster's unified agent API is switched off"),
     "ANSWER_NOT_READ": Code("the cluster can't read the LLM's answer"),
-    "STREAM_UNSUPPORTED": Code("the cluster can't stream this agent"),
+    "STREAM_UNSUPPORTED": Code("the cluster would stream to nobody, and never answer"),
     "TOOL_MISSING": Code("the agent has no tool, and can't run without one"),
     "MEMORY_MISSING": Code("the agent has no memory, without which it fails on OpenSearch 2"),
     # Limits

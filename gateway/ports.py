@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from gateway.errors import GatewayError
 from gateway.observe.record import Delivery
 from gateway.unified.model import Media
 from gateway.unified.request import ExecuteRequest
@@ -44,8 +45,9 @@ class ExecuteCall:
 
     agent_id: percent-decoded, "" if the path has none. raw_target: path and query, not decoded.
     headers: all of them, including hop-by-hop. body: with its content-encoding removed.
-    streaming: the path is ``_execute/stream``. signed: it has the client's own signature (SigV4), which would be
-    forwarded, so the gateway can't send other requests with it. temporary: the agent is removed after this run.
+    streaming: the path is ``_execute/stream``. whole: its answer must be known whole before any of it is sent.
+    signed: it has the client's own signature (SigV4), which would be forwarded, so the gateway can't send other
+    requests with it. temporary: the agent is removed after this run.
     steps: where the use case notes its steps; None if nobody asks. request: the body, if it was read before.
     """
 
@@ -56,6 +58,7 @@ class ExecuteCall:
     body: bytes
     request_id: str
     streaming: bool
+    whole: bool = False
     signed: bool = False
     temporary: bool = False
     steps: Steps | None = None
@@ -108,6 +111,10 @@ class AnswerStage:
         """
         return {}
 
+    def cut(self, error: GatewayError) -> bytes:
+        """Return what is sent of an event stream that breaks off, after what was sent of it. `finish` is not called."""
+        return b""
+
     def abandon(self) -> None:
         """Give up: `finish` will not be called, or not again. After a `finish` that returned, do nothing."""
 
@@ -136,6 +143,7 @@ class Forward(msgspec.Struct, frozen=True):
         known. It may take milliseconds, and is called in another thread.
     guardrails: what guardrails did, see `ExchangeRecord`; those that check the response are added before it is sent.
     documents: those that the plan depends on, ``models/ID`` and ``connectors/ID``.
+    whole: a request for a stream goes to ``_execute``, without one.
     """
 
     body: Sequence[bytes | memoryview] | None = None
@@ -146,6 +154,7 @@ class Forward(msgspec.Struct, frozen=True):
     render: Callable[[str], str] | None = None
     guardrails: Sequence[dict[str, Any]] = ()
     documents: Set[str] = frozenset()
+    whole: bool = False
 
     def through(self, stage: AnswerStage) -> Forward:
         """Return the request whose response goes through `stage` first, as that of a retry does."""
@@ -187,6 +196,10 @@ class Forward(msgspec.Struct, frozen=True):
             if stage.holds:
                 headers |= stage.leave()
         return headers
+
+    def cut(self, error: GatewayError) -> bytes:
+        """Return what is sent of an event stream that breaks off."""
+        return b"".join(stage.cut(error) for stage in self.stages)
 
     def abandon(self) -> None:
         """Give up all stages."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,10 +16,11 @@ from gateway.agents.documents import needed, needed_connector, read_profile, too
 from gateway.agents.lookup import read_version
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail
-from gateway.errors import GatewayError, InvalidInput, Problem
+from gateway.errors import GatewayError, InvalidInput, Problem, UndeliverableContent
 from gateway.execute.body import payloads_of
 from gateway.execute.rewrite import Rewrite, RewriteOptions, is_native, rewrite_input, rewrite_native, rewrite_unproved
 from gateway.execute.rewriter import new_turn_id
+from gateway.execute.streams import IN_ONE_PIECE, takes_whole
 from gateway.mlcommons.generations import version_notice
 from gateway.mlcommons.profile import AgentProfile
 from gateway.providers import registry
@@ -98,6 +100,15 @@ def _result(body: bytes, provider: str, documents: _Documents | None, stream: bo
 
 
 def _for_agent(profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput, stream: bool) -> Rewrite:
+    """Return what is sent. A stream that the cluster can't make is one of a whole answer, as the gateway makes it."""
+    if stream and not takes_whole(profile, request):
+        with suppress(UndeliverableContent):
+            return _rewrite(profile, request, agent_input, True)
+    sent = _rewrite(profile, request, agent_input, False)
+    return sent if not stream else replace(sent, plan=replace(sent.plan, notices=(*sent.plan.notices, IN_ONE_PIECE)))
+
+
+def _rewrite(profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput, stream: bool) -> Rewrite:
     if is_native(profile, agent_input):
         return rewrite_native(profile, request, agent_input, stream, new_turn_id(), RewriteOptions())
     return rewrite_input(profile, request, agent_input, RewriteOptions(), new_turn_id(), streaming=stream)

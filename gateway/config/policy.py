@@ -76,7 +76,7 @@ class Guardrail(Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
     agent: Annotated[str, Meta(min_length=1, description="Glob on the agent's id or name.")] = "*"
     answers: Annotated[
-        bool, Meta(description="Check answers, too. They are held until they are whole; event streams are refused.")
+        bool, Meta(description="Check answers, too. They are held until they are whole; a stream comes in one piece.")
     ] = False
     seconds: Annotated[PositiveSeconds, Meta(description="For one check.")] = 5.0
     max_bytes: Annotated[

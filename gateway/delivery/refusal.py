@@ -19,7 +19,7 @@ from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, FLOW_TYPES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.mlcommons.rendering import first_llm
-from gateway.mlcommons.sent_body import STREAM, has_streams, own_stream, stream_form
+from gateway.mlcommons.sent_body import STREAM, has_streams, own_stream
 from gateway.mlcommons.template import RuntimeValues
 from gateway.providers import registry
 from gateway.providers.conversation import ALLOW_PREFILL
@@ -355,7 +355,7 @@ def refuse_cluster_limits(profile: AgentProfile, params: Mapping[str, str], stre
     params: the caller's own parameters. streaming: the request goes to the stream endpoint.
 
     Raises:
-        UndeliverableContent: the agent can't stream, or a stream is asked for where there is none (STREAM_UNSUPPORTED);
+        UndeliverableContent: a stream is asked for where there is none (STREAM_UNSUPPORTED);
             the agent has no tool or no memory and can't run without (TOOL_MISSING, MEMORY_MISSING);
             the API that a V2 agent needs is off (UNIFIED_API_OFF); the cluster can't read Gemini's responses to V2
             agents (ANSWER_NOT_READ: recorded on 3.6.0 and 3.8.0, 500 "parseToUnifiedMessage is not yet supported").
@@ -368,22 +368,15 @@ def refuse_cluster_limits(profile: AgentProfile, params: Mapping[str, str], stre
 
 
 def _stream_problem(profile: AgentProfile, params: Mapping[str, str], streaming: bool) -> Problem | None:
-    """Return why the agent can't stream, or why a run without a stream would not be answered (run on 3.6.0, 3.8.0)."""
-    if not has_streams(profile):
+    """Return why a run without a stream would not be answered (run on 3.6.0)."""
+    if streaming or not has_streams(profile):
         return None
     code = "STREAM_UNSUPPORTED"
-    if streaming and stream_form(profile, params) is None:
-        reason = (
-            "the cluster can't stream this agent's answer: only conversational agents that call functions stream, and "
-            "only with OpenAI chat completions over http or Bedrock Converse over aws_sigv4"
-        )
-        help = "send the request to `_execute`, without a stream"
-        return Problem("_execute/stream", reason, "an agent that streams", profile.type, code, help)
-    if not streaming and STREAM in params:
+    if STREAM in params:
         reason = "with this parameter the cluster streams the LLM's answer to nobody, and never answers the request"
-        help = "leave it out, or send the request to `_execute/stream`"
+        help = "leave it out; `_execute/stream` adds it where the cluster streams"
         return Problem(f"parameters.{STREAM}", reason, "no such parameter", params[STREAM], code, help)
-    if not streaming and own_stream(profile):
+    if own_stream(profile):
         reason = "a connector or the agent has a parameter `stream`, with which the cluster never answers a request"
         help = "remove that parameter from the connector or the agent"
         return Problem(f"agents/{profile.id}", reason, "no parameter `stream`", STREAM, code, help)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import msgspec
@@ -34,7 +35,9 @@ from gateway.execute.output import Outputs
 from gateway.execute.reporter import Reporter
 from gateway.execute.rewrite import Rewrite, RewriteOptions, is_native, move_question_to_input, rewrite_native
 from gateway.execute.rewriter import Rewriter, new_turn_id
+from gateway.execute.run_events import NOT_READ
 from gateway.execute.session_run import LegacyAgents, SessionRun, SessionRuns, concerns_memory
+from gateway.execute.streams import StreamWatch, WholeAnswer, retry_whole, takes_whole
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import AgentType, Generation
 from gateway.mlcommons.profile import AgentProfile
@@ -138,7 +141,7 @@ class Handler:
             GatewayError: the input is wrong, can't be delivered, or the agent can't be read.
         """
         if not is_json(call.headers.get("Content-Type", "")):
-            return Forward()
+            return self._as_whole(call, NOT_READ, Forward())
         with TimedStep(call, "decode"):
             request = call.request
             if request is None:
@@ -147,9 +150,11 @@ class Handler:
         if request.kind is RequestKind.LEGACY or request.input is None:
             agent = await self._legacy.find(call, request) if self._legacy is not None else None
             if agent is not None and self._remembers(call, agent):
-                return await self._send_in_session(call, request, agent)
+                forward = await self._send_in_session(call, request, agent)
+                return self._watch_stream(call, agent.profile, forward)
             delivery = self._describe_legacy(call, request)
             forward = Forward(retry=retry_as_input(request, self._answers, delivery), delivery=delivery)
+            forward = self._as_whole(call, NOT_READ if agent is None else agent.profile, forward)
             return forward if agent is None else self._convert_answer(call, agent, forward)
         if request.has_question:
             self._reporter.both_sent(call.agent_id)
@@ -164,8 +169,10 @@ class Handler:
             provider = agent.profile.provider
             note_delivery(call, describe_delivery(agent.profile, request.input.type.value))
             if self._remembers(call, agent):
-                return await self._send_in_session(call, request, agent)
-            return self._convert_answer(call, agent, await self._send(call, request, request.input, agent))
+                forward = await self._send_in_session(call, request, agent)
+            else:
+                forward = self._convert_answer(call, agent, await self._send(call, request, request.input, agent))
+            return self._watch_stream(call, agent.profile, forward)
         except GatewayError as error:
             self._reporter.refused(call, request.input, provider, error)
             raise
@@ -192,6 +199,12 @@ class Handler:
         """Return `forward` with the conversion of the answer, if the agent has one. Event streams keep their form."""
         return forward if call.streaming else self._outputs.attach(agent.profile, forward)
 
+    def _watch_stream(self, call: ExecuteCall, profile: AgentProfile, forward: Forward) -> Forward:
+        """Return `forward` with the watch over the stream, if it is one, and comes in pieces."""
+        if not call.streaming or forward.whole:
+            return forward
+        return forward.through(StreamWatch(profile, self._reporter))
+
     async def _send_in_session(self, call: ExecuteCall, request: ExecuteRequest, agent: ResolvedAgent) -> Forward:
         """Send the input after the messages of its session."""
         assert self._sessions is not None
@@ -217,7 +230,30 @@ class Handler:
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, agent: ResolvedAgent
     ) -> Forward:
         send = self._send_native if is_native(agent.profile, agent_input) else self._send_rewritten
-        return await send(call, request, agent_input, agent)
+        if not call.streaming:
+            return await send(call, request, agent_input, agent)
+        if not (call.whole or takes_whole(agent.profile, request)):
+            try:
+                return await send(call, request, agent_input, agent)
+            except UndeliverableContent:
+                pass  # a stream brings less to the LLM; the reasons that are not the stream's are raised again
+        forward = await send(replace(call, streaming=False), request, agent_input, agent)
+        return forward.through(self._whole_answer(agent.profile))
+
+    def _as_whole(self, call: ExecuteCall, profile: AgentProfile, forward: Forward) -> Forward:
+        """Return the request for a stream as one for a whole answer, if a guardrail has to see that."""
+        return forward.through(self._whole_answer(profile)) if call.whole else forward
+
+    def _whole_answer(self, profile: AgentProfile) -> WholeAnswer:
+        return WholeAnswer(profile, self._reporter, self._answers.notice_header)
+
+    def _retry_stream(self, agent: ResolvedAgent, again: Callable[[], Forward], forward: Forward) -> Forward:
+        """Return a request for a stream with the retry for a cluster that is not set up for streams."""
+
+        def as_whole() -> Forward:
+            return again().through(self._whole_answer(agent.profile))
+
+        return msgspec.structs.replace(forward, retry=retry_whole(as_whole, forward.retry))
 
     async def _send_native(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, agent: ResolvedAgent
@@ -250,8 +286,15 @@ class Handler:
             again = rewriter.rewrite(agent, request, agent_input, remembered, notices, streaming=streaming)
             return self._forward(request, agent_input, again, profile)
 
+        def unstreamed() -> Forward:
+            again = rewriter.rewrite_native(profile, request, agent_input, fetched, streaming=False)
+            return self._forward(request, agent_input, again, profile)
+
         needs_input = profile.generation is Generation.UNIFIED_V2
-        return msgspec.structs.replace(forward, retry=retry_native(with_guards, None if needs_input else as_question))
+        forward = msgspec.structs.replace(
+            forward, retry=retry_native(with_guards, None if needs_input else as_question)
+        )
+        return self._retry_stream(agent, unstreamed, forward) if streaming else forward
 
     async def _send_rewritten(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, agent: ResolvedAgent
@@ -281,7 +324,17 @@ class Handler:
                 streaming=call.streaming,
             )
         forward = self._forward(request, agent_input, rewrite, profile)
-        return msgspec.structs.replace(forward, render=agent.derive(StreamRendering if call.streaming else Rendering))
+        if not call.streaming:
+            return msgspec.structs.replace(forward, render=agent.derive(Rendering))
+
+        def unstreamed() -> Forward:
+            notes = (*notices, *fetched)
+            again = rewriter.rewrite(agent, request, agent_input, remembered, notes, streaming=False)
+            rendered = self._forward(request, agent_input, again, profile)
+            return msgspec.structs.replace(rendered, render=agent.derive(Rendering))
+
+        forward = msgspec.structs.replace(forward, render=agent.derive(StreamRendering))
+        return self._retry_stream(agent, unstreamed, forward)
 
     async def _send_unresolved(
         self, call: ExecuteCall, request: ExecuteRequest, agent_input: AgentInput, error: UnresolvedAgent
@@ -294,6 +347,7 @@ class Handler:
         provider, rewriter = self._rewriter.assumed_provider(call.agent_id), self._rewriter
         if not provider:
             raise error
+        streaming = call.streaming and not call.whole
 
         def check(with_media: AgentInput) -> None:
             rewriter.rewrite_unproved(provider, request, with_media)
@@ -309,9 +363,10 @@ class Handler:
                 request,
                 agent_input,
                 fetched,
-                streaming=call.streaming,
+                streaming=streaming,
             )
-        return self._forward(request, agent_input, rewrite)
+        forward = self._forward(request, agent_input, rewrite)
+        return self._watch_stream(call, NOT_READ, self._as_whole(call, NOT_READ, forward))
 
     def _forward(
         self, request: ExecuteRequest, agent_input: AgentInput, rewrite: Rewrite, profile: AgentProfile | None = None

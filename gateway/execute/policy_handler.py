@@ -59,8 +59,9 @@ class GuardedCall:
             InvalidInput, BodyTooLarge: the body breaks a rule.
         """
         call, guardrails = self._call, self._guardrails
-        if call.streaming or read_async(call.raw_target) != "false":
-            guardrails.require_whole_answer()
+        if read_async(call.raw_target) != "false":
+            guardrails.require_answer()
+        call = replace(call, whole=call.streaming and guardrails.checks_answers)
         if not is_json(call.headers.get("Content-Type", "")):
             guardrails.report_unchecked("input", "the body is not JSON")
             return call, ()

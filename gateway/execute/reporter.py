@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan
 from gateway.errors import GatewayError
@@ -13,6 +15,8 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.redact import describe_error, mask_place
 from gateway.ports import ExecuteCall
 from gateway.unified.model import AgentInput
+
+_BEGINNING = re.compile(r"""[^:"'`{\[(]{0,120}""")
 
 
 class Reporter:
@@ -72,6 +76,15 @@ class Reporter:
     def noticed(self, notice: Notice) -> None:
         """Count a notice."""
         self._metrics.notice(notice.code)
+
+    def stream_failed(self, agent_id: str, kind: str, reason: str) -> None:
+        """Count and log an error in an event stream. kind: reported (by the cluster), broken (an event) or cut.
+
+        Without `logs.payloads`, only the beginning of the reason is logged: the rest may repeat parts of the request.
+        """
+        self._metrics.stream_error(kind)
+        shown = reason if self._payloads else _BEGINNING.match(reason)[0]  # type: ignore[index]
+        self._log.warning("stream failed", agent=agent_id, kind=kind, reason=shown)
 
     def refused(self, call: ExecuteCall, agent_input: AgentInput, provider: str, error: GatewayError) -> None:
         """Count and log a refusal. provider: "" where it was not known yet."""

@@ -124,19 +124,10 @@ def rewrite_input(
     refuse_cluster_limits(profile, params, streaming)
     plans = PlanCache(profile) if plans is None else plans
     assert plans.profile is profile
-    if not streaming:
-        plan = _plan(plans, agent_input, params, policy, turn_id, remembered)
-    else:
-        try:
-            plan = _plan(plans, agent_input, {**params, STREAM: "true"}, policy, turn_id, remembered)
-        except UndeliverableContent as refusal:
-            _plan(plans, agent_input, params, policy, turn_id, remembered)  # or the reasons are not the stream's
-            problems = [replace(problem, help=f"{_NO_STREAM}; or {problem.help}") for problem in refusal.problems]
-            raise UndeliverableContent.of(problems) from None
+    if streaming:
+        params[STREAM] = "true"
+    plan = _plan(plans, agent_input, params, policy, turn_id, remembered)
     return Rewrite(plan, _body(request, agent_input, plan, streaming))
-
-
-_NO_STREAM = "send it to `_execute`, without a stream"
 
 
 def _plan(

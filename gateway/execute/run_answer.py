@@ -127,7 +127,7 @@ def _is_unknown(written: dict[str, Any]) -> bool:
     return any(written.values()) and not any(_known_blocks(written))
 
 
-_TOKEN_USAGE = "token_usage"
+TOKEN_USAGE = "token_usage"
 """The output with the tokens of the run, in answers of 3.6 and later to requests with `include_token_usage`."""
 _NO_ANSWER = frozenset(
     {
@@ -136,7 +136,7 @@ _NO_ANSWER = frozenset(
         "parent_message_id",
         "executor_agent_memory_id",
         "executor_agent_parent_interaction_id",
-        _TOKEN_USAGE,
+        TOKEN_USAGE,
     }
 )
 """Names of the outputs that are no part of the answer."""
@@ -193,7 +193,7 @@ class OutputReader:
 
     def token_usage(self, outputs: Iterable[dict[str, Any]]) -> Usage | None:
         """Read the output `token_usage`: ``{"per_model_usage": [{"input_tokens", "output_tokens", …}, …]}``."""
-        found = [member(one, "dataAsMap", "per_model_usage") for one in outputs if one.get("name") == _TOKEN_USAGE]
+        found = [member(one, "dataAsMap", "per_model_usage") for one in outputs if one.get("name") == TOKEN_USAGE]
         models = list(objects(found[0])) if found else []
         return _sum_models(models, self._profile.provider) if models else None
 

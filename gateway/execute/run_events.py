@@ -89,7 +89,9 @@ class RunFailed(Struct, frozen=True):
 
 
 class RunEnded(Struct, frozen=True):
-    """The run has ended, which a failed one may do, too."""
+    """The run has ended, which a failed one may do, too. reason: see `RunAnswer.stop_reason`."""
+
+    reason: str = ""
 
 
 RunEvent = (
@@ -158,9 +160,43 @@ def _arguments(written: str) -> dict[str, Any]:
     return {"input": written} if written else {}
 
 
+_END = re.compile(rb"\r?\n\r?\n")
+
+
+class EventSplitter:
+    """Cuts a stream into its events. longest: bytes; a longer event is returned in pieces, as it comes."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._pending = bytearray()
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Take the next bytes. Return the events that they complete, each with the empty line at its end."""
+        searched = max(len(self._pending) - 3, 0)  # an end may have begun there
+        self._pending += piece
+        begin, events = 0, []
+        for end in _END.finditer(self._pending, searched):
+            events.append(bytes(self._pending[begin : end.end()]))
+            begin = end.end()
+        if len(self._pending) - begin > self._longest:
+            events.append(bytes(self._pending[begin:]))
+            begin = len(self._pending)
+        del self._pending[:begin]
+        return events
+
+    def rest(self) -> bytes:
+        """Return and forget what has come of the next event."""
+        rest, self._pending = bytes(self._pending), bytearray()
+        return rest
+
+
+def event_data(event: bytes) -> bytes:
+    """Return the data of an event; b"" for a comment."""
+    return b"\n".join(line[5:].lstrip(b" ") for line in event.splitlines() if line.startswith(b"data:"))
+
+
 MOST = 16 * 1024 * 1024
 """Largest answer that is collected, in bytes."""
-_END = re.compile(rb"\r?\n\r?\n")
 
 
 class StreamReader:
@@ -170,25 +206,22 @@ class StreamReader:
         self._profile = profile
         self._most = most
         self._size = 0
-        self._pending = bytearray()
+        self._splitter = EventSplitter(most)
         self._parser: _Parser | None = None
         self._fold: RunFold | None = None
 
     def feed(self, piece: bytes) -> list[RunEvent]:
         """Take the next bytes of the decoded body. Return what they say."""
         self._size += len(piece)
-        if self._size > self._most:
-            self._pending, self._parser, self._fold = bytearray(), None, None
+        if self.gave_up:
+            self._splitter, self._parser, self._fold = EventSplitter(self._most), None, None
             return []
-        searched = max(len(self._pending) - 3, 0)  # an end may have begun there
-        self._pending += piece
-        begin = 0
-        events: list[RunEvent] = []
-        for end in _END.finditer(self._pending, searched):
-            events += self._read(bytes(self._pending[begin : end.start()]))
-            begin = end.end()
-        del self._pending[:begin]
-        return events
+        return [event for written in self._splitter.feed(piece) for event in self._read(written)]
+
+    @property
+    def gave_up(self) -> bool:
+        """Return True if the stream is longer than `most`."""
+        return self._size > self._most
 
     @property
     def has_ended(self) -> bool:
@@ -199,18 +232,47 @@ class StreamReader:
         """Return what was read. It has failed if an event reported an error, or the last event is missing."""
         return RunAnswer(failed=True) if self._fold is None else self._fold.answer()
 
-    def _read(self, lines: bytes) -> list[RunEvent]:
-        data = b"\n".join(line[5:].lstrip(b" ") for line in lines.splitlines() if line.startswith(b"data:"))
+    def _read(self, event: bytes) -> list[RunEvent]:
+        data = event_data(event)
         document = decode(data)
         if not isinstance(document, dict):
             return []
         if self._parser is None or self._fold is None:
             reader = OutputReader(self._profile, hashlib.sha256(data).hexdigest()[:16])
             self._parser, self._fold = _Parser(reader, self._profile.agent_type is AgentType.AG_UI), RunFold()
-        events = list(self._parser.events(document))
-        for event in events:
-            self._fold.add(event)
-        return events
+        found = list(self._parser.events(document))
+        for one in found:
+            self._fold.add(one)
+        return found
+
+
+def events_of(answer: RunAnswer) -> Iterator[RunEvent]:
+    """Return the events of a run whose answer came in one piece; nothing for one without text."""
+    if answer.text is None:
+        return
+    if answer.memory_id:
+        yield SessionNamed(answer.memory_id)
+    for message in answer.messages:
+        for block in message.content:
+            yield from _block_events(block)
+    if not any("text" in block for message in answer.messages[-1:] for block in message.content) and answer.text:
+        yield TextDelta(answer.text)
+    if answer.usage is not None:
+        yield TokensUsed(answer.usage)
+    yield RunEnded(answer.stop_reason)
+
+
+def _block_events(block: Block) -> Iterator[RunEvent]:
+    """Return the events of one content block. Reasoning and media of an answer have no events."""
+    match block:
+        case {"text": str(written)} if written:
+            yield TextDelta(written)
+        case {"toolUse": {"toolUseId": id, "name": name, "input": given}}:
+            yield CallStart(id, name)
+            yield CallArguments(id, msgspec.json.encode(given).decode())
+            yield CallEnd(id)
+        case {"toolResult": {"toolUseId": id, "content": content}}:
+            yield ToolResult(id, "".join(text(one.get("text")) for one in objects(content)))
 
 
 class _Parser:

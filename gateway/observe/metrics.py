@@ -82,6 +82,7 @@ class TrafficMetrics(Collector):
         self.refusals: dict[str, int] = {}
         self.notices: dict[str, int] = {}
         self.registrations: dict[str, int] = {}
+        self.stream_errors: dict[str, int] = {"reported": 0, "broken": 0, "cut": 0}
         self.dropped: dict[str, int] = {}
         self.turns: dict[str, int] = {"stored": 0, "failed": 0}
         self.cluster_copies: dict[str, int] = {"deleted": 0, "left": 0}
@@ -98,6 +99,7 @@ class TrafficMetrics(Collector):
         yield self._rewrites()
         yield _counter("mlc_gateway_refusals", "Requests that the gateway refused.", "code", self.refusals)
         yield _counter("mlc_gateway_notices", "Limitations reported to clients, by code.", "code", self.notices)
+        yield _counter("mlc_gateway_stream_errors", "Errors in event streams of runs.", "kind", self.stream_errors)
         yield _counter(
             "mlc_gateway_registrations",
             "Agents that the gateway made, found made, made for one run, or failed to make.",
@@ -367,6 +369,10 @@ class Metrics:
         """Count a limitation that was reported to a client."""
         notices = self.traffic.notices
         notices[code] = notices.get(code, 0) + 1
+
+    def stream_error(self, kind: str) -> None:
+        """Count an error in an event stream. kind: reported, broken or cut."""
+        self.traffic.stream_errors[kind] += 1
 
     def registration(self, outcome: str) -> None:
         """Count a registration. outcome: made, reused, quick or failed."""

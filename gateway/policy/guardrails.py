@@ -105,8 +105,8 @@ class AgentGuardrails:
                 self._note(settings, stage, "failed", time.monotonic(), "invalid")
                 self._fail(settings, stage, HookFailed("invalid", reason))
 
-    def require_whole_answer(self) -> None:
-        """Refuse a request whose answer can't be held until it is whole, if a guardrail checks answers.
+    def require_answer(self) -> None:
+        """Refuse a run in the background, whose answer the gateway does not see, if a guardrail checks answers.
 
         Raises:
             GuardrailRefused: a guardrail checks answers.
@@ -115,7 +115,7 @@ class AgentGuardrails:
         if name:
             problem = Problem(
                 "",
-                f"The guardrail {name} checks whole answers, so this agent can't be streamed or run in the background",
+                f"The guardrail {name} checks answers, so this agent can't be run in the background",
                 "_execute without async",
                 help="Use POST /_plugins/_ml/agents/{id}/_execute.",
             )

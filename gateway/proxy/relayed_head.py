@@ -5,6 +5,8 @@ RFC 9112, sections 6 and 9.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gateway.http1.fields import without
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import BODYLESS, ResponseHead
@@ -42,15 +44,19 @@ def relayed_head(head: ResponseHead, request: Request, own: bytes, keep: bool) -
     return b"%b%b\r\n" % (lines, own), chunk, keep
 
 
-def head_with_length(head: ResponseHead, length: int, changed: bool = True) -> ResponseHead:
+def head_with_length(
+    head: ResponseHead, length: int, changed: bool = True, replaced: Iterable[str] = ()
+) -> ResponseHead:
     """Return the head for a whole body of `length` bytes. changed: the body is another one than the cluster's.
+
+    replaced: names of headers to leave out, as others take their place.
 
     A response that has no body keeps its head: a 204 has no length, and that of a 304 is another response's (RFC 9110,
     8.6).
     """
     if head.status in BODYLESS:
         return head
-    dropped = _OF_THE_BODY if changed else _FRAMING
+    dropped = (_OF_THE_BODY if changed else _FRAMING) | {name.lower().encode("ascii") for name in replaced}
     lines = (head.first_line()[:-2], *without(head.end_to_end(), dropped), b"Content-Length: %d" % length)
     return ResponseHead(b"\r\n".join((*lines, b"", b"")), _UNLIMITED)
 

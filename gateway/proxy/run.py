@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Coroutine, Mapping, Set
 from functools import lru_cache
@@ -26,7 +27,7 @@ from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.exchange import SEND, Exchange, ExchangePort
 from gateway.proxy.interfaces import Client, RunningExchange
 from gateway.proxy.lifecycle import Lifecycle
-from gateway.proxy.relayed_head import head_with_length
+from gateway.proxy.relayed_head import encode_chunk, head_with_length
 from gateway.proxy.request_log import RequestLog, log_ids
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route
 from gateway.upstream.auth.authenticator import client_signature
@@ -278,10 +279,13 @@ class Run(Exchange):
         self._holds = forward.holds
         if self._holds:
             self.outbound.decode = True
+        if forward.whole:
+            self.outbound.target = whole_target(self.request.target)
         self._copy = None
         if self.is_recorded:
             self._copies_response = True
-            self._relayed = [] if self._holds and self.route.intent is Intent.EXECUTE_STREAM else None
+            streams = self.route.intent is Intent.EXECUTE_STREAM and not forward.whole
+            self._relayed = [] if self._holds and streams else None
         elif any(stage.reports for stage in forward.stages):
             self._copies_response = True
         self._state = SEND[self._state]
@@ -467,7 +471,7 @@ class Run(Exchange):
         self._task = None
         if changed:
             self.answer, body = answer, answer.body
-        super().on_head(head_with_length(head, len(body), changed), body, True)
+        super().on_head(head_with_length(head, len(body), changed, self._added), body, True)
 
     def _relay(self, piece: bytes, complete: bool) -> None:
         shown = self._forward.feed(piece)
@@ -484,6 +488,17 @@ class Run(Exchange):
         if self._relayed is not None:
             self._relayed.append(last)
         super().on_body(last, True)
+
+    def _fail(self, error: GatewayError) -> None:
+        """See `Exchange`. A stream that is relayed ends with the event of its failure, but not as a whole response."""
+        if self._relays and not self.client.transport.is_closing():
+            self._relays = False
+            last = self._forward.cut(error)
+            if last:
+                if self._relayed is not None:
+                    self._relayed.append(last)
+                self.client.transport.write(encode_chunk(last, False) if self._chunk else last)
+        super()._fail(error)
 
     def _give_up(self) -> None:
         """Report to the stages that they will not be asked to finish the response, or not again."""
@@ -541,6 +556,15 @@ class Run(Exchange):
                 self.send_again(again)
             else:
                 self.follow(again)
+
+
+_STREAM = re.compile(rb"/+stream/*$")
+
+
+def whole_target(target: bytes) -> bytes:
+    """Return the target of the same run without a stream; ``…/_execute/stream?x`` is ``…/_execute?x``."""
+    path, mark, query = target.partition(b"?")
+    return _STREAM.sub(b"", path) + mark + query
 
 
 @lru_cache(MOST_HEADS)

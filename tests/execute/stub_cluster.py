@@ -28,6 +28,8 @@ class Cluster:
     def __init__(self) -> None:
         self.answers: list[tuple[int, Any]] = [RAN]
         self.bodies: list[bytes] = []
+        self.paths: list[str] = []
+        """Of the requests with these bodies."""
         self.api_on: str | None = "true"
         self.lookups: list[dict[str, str]] = []
         self.lookup_status = 200
@@ -39,6 +41,7 @@ class Cluster:
             self.lookups.append(dict(request.headers))
         if request.method == "POST":
             self.bodies.append(await request.read())
+            self.paths.append(path)
             status, body = self.answers[min(len(self.bodies), len(self.answers)) - 1]
         elif path == "/_cluster/settings":
             status, body = 200, {"defaults": {}}

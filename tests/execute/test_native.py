@@ -170,11 +170,33 @@ async def test_a_placeholder_in_a_text_is_not_looked_for_on_the_stream_endpoint(
 
 
 @pytest.mark.parametrize("agent", [V2, FLOW], ids=["v2", "flow"])
-async def test_an_agent_that_cannot_stream_is_refused(client: Client, agent: str) -> None:
+async def test_an_agent_that_cannot_stream_answers_with_a_stream_of_its_whole_answer(
+    client: Client, agent: str
+) -> None:
     answer = await client.execute(agent, {"input": "hello"}, stream=True)
-    (problem,) = (await answer.json())["error"]["problems"]
-    assert (answer.status, problem["code"]) == (400, "STREAM_UNSUPPORTED")
-    assert client.cluster.bodies == []
+    assert (answer.status, answer.content_type) == (200, "text/event-stream")
+    assert answer.headers.getall("Content-Type") == ["text/event-stream; charset=UTF-8"]
+    assert answer.headers["X-MLC-Gateway-Notice"].split(", ")[-1] == "STREAM_IN_ONE_PIECE"
+    event = 'data: {"inference_results":[{"output":[{"name":"response","dataAsMap":{"content":%s}}]}]}\n\n'
+    assert await answer.text() == event % '"ran","is_last":false' + event % '"","is_last":true'
+    assert [path.rpartition("/")[2] for path in client.cluster.paths] == ["_execute"]
+
+
+async def test_an_error_before_a_stream_keeps_its_form(client: Client) -> None:
+    client.cluster.answers = [(429, {"status": 429, "error": {"reason": "busy"}})]
+    answer = await client.execute(FLOW, {"input": "hello"}, stream=True)
+    assert (answer.status, answer.content_type) == (429, "application/json")
+    assert await answer.json() == {"status": 429, "error": {"reason": "busy"}}
+
+
+async def test_an_answer_that_is_no_text_is_an_error_in_its_stream(client: Client) -> None:
+    client.cluster.answers = [(200, {"task_id": "t", "status": "CREATED"})]
+    answer = await client.execute(FLOW, {"input": "hello"}, stream=True)
+    event = json.loads((await answer.text()).removeprefix("data: "))
+    assert event["error"].endswith("Send the request to `_execute`, without a stream.")
+    client.cluster.answers, client.cluster.bodies = [(200, {"task_id": "t", "status": "CREATED"})], []
+    answer = await client.execute(FLOW, {"input": "hello"})
+    assert await answer.json() == {"task_id": "t", "status": "CREATED"}
 
 
 async def test_the_stream_endpoint_gets_the_parameters_it_wants_beside_input(client: Client) -> None:

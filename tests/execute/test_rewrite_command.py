@@ -37,14 +37,12 @@ def rewrite(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_stream(rewrite: Any, tmp_path: Path) -> None:
-    agent, body = tmp_path / "agent.json", {"input": "say ${parameters.x}"}
-    tool = {"type": "MLModelTool", "parameters": {"model_id": "m"}}
-    agent.write_text(json.dumps({"name": "a", "type": "flow", "tools": [tool]}))
-    connector = connector_body("b", templates("3.4.0")["openai_tutorial"], "http://llm.invalid")
-    (tmp_path / "model.json").write_text(json.dumps({"name": "m", "algorithm": "REMOTE", "connector": connector}))
-    options = ["--agent", str(agent), "--model", f"m={tmp_path / 'model.json'}", "--cluster-version", "3.6.0"]
+    """The cluster can't stream a flow: what is sent is the request for its whole answer."""
+    options, body = _seeded(tmp_path, "d"), {"input": "hello"}
     status, shown, _ = rewrite(body, *options, "--stream")
-    assert (status, shown["error"]["problems"][0]["code"]) == (1, "STREAM_UNSUPPORTED")
+    whole = rewrite(body, *options)[1]
+    assert (status, shown["notices"].pop()["code"]) == (0, "STREAM_IN_ONE_PIECE")
+    assert shown == whole
     status, shown, _ = rewrite(body, "--provider", "openai", "--stream")
     assert status == 0
     assert shown["request"]["parameters"]["skip_validating_missing_parameters"] == "true"

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.execute.session_run import SessionStream
+from gateway.execute.streams import SessionStream
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 

@@ -9,10 +9,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.execute.deliveries import DELIVERY
+from gateway.execute.deliveries import DELIVERY, NOTICE
+from gateway.execute.run_answer import read_answer
+from gateway.execute.run_events import NOT_READ
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.errors import NoAnswer
-from gateway.simulator.fixtures import seed_core
+from gateway.simulator.fixtures import agent_bodies, connector_body, seed_core, templates
 from gateway.simulator.llm import Call
 from gateway.simulator.server import Simulator
 from tests.conftest import StartGateway
@@ -122,23 +124,78 @@ async def test_the_llms_error_is_an_event(cluster: Cluster) -> None:
     assert response["dataAsMap"]["is_last"] is True
 
 
-async def test_an_agent_that_cannot_stream_is_refused_and_its_remedy_works(cluster: Cluster) -> None:
+async def test_an_agent_that_cannot_stream_answers_in_one_piece(cluster: Cluster) -> None:
     """The cluster would send nothing and hold a thread for each (3.8.0 40_stream), or an error as the answer."""
     agents = ["flow-openai_tutorial", "cflow-openai_tutorial", "conv-openai_tutorial", "per-openai_tutorial"]
     for agent in [*agents, "fc-bedrock_tutorial"]:  # the last one's connector does not sign its requests
-        response, (problem,), received = await cluster.ask(agent, {"input": "hello"})
-        assert (response.status, problem["code"], problem["field"]) == (400, "STREAM_UNSUPPORTED", "_execute/stream")
-        assert received is None
-        assert problem["help"] == "send the request to `_execute`, without a stream"
-        response, _, received = await cluster.ask(agent, {"input": "hello"}, stream=False)
-        assert response.status == 200
-        assert "hello" in str(received)
+        _, (answer,), unstreamed = await cluster.ask(agent, {"input": HOSTILE}, stream=False)
+        response, events, received = await cluster.ask(agent, {"input": HOSTILE})
+        assert (response.status, response.content_type) == (200, "text/event-stream")
+        assert response.headers[NOTICE].endswith("STREAM_IN_ONE_PIECE")
+        assert received == unstreamed
+        text = read_answer(NOT_READ, json.dumps(answer).encode()).text
+        assert text
+        assert "".join(contents(events)) == text
     core, asked = cluster.simulator.core, {"parameters": {"question": "hello"}}
     failed = core.execute_streamed(cluster.agents["conv-openai_tutorial"], asked)
     assert "Fail to execute streaming" in failed.body
     for agent in ("flow-openai_tutorial", "cflow-openai_tutorial", "per-openai_tutorial"):
         with pytest.raises(NoAnswer):
             core.execute_streamed(cluster.agents[agent], asked)
+
+
+@pytest.mark.parametrize("version", ["2.19.0", "3.4.0", "3.6.0"])
+async def test_a_cluster_without_streams_answers_in_one_piece(version: str, start_gateway: StartGateway) -> None:
+    """2.x has no such path; later clusters answer 500 without the transport that streams."""
+    async with Simulator(version) as simulator:
+        agents = seed_core(simulator.core, simulator.llm_url)
+        gateway = await start_gateway(simulator.url)
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as client:
+            cluster = Cluster(simulator, client, agents)
+            old = ["conv-d", "flow-d"]
+            for agent in (
+                old if version < "3" else ["flow-openai_tutorial", "conv-openai_tutorial", "fc-openai_tutorial"]
+            ):
+                response, events, received = await cluster.ask(agent, {"input": [{"type": "text", "text": HOSTILE}]})
+                assert (response.status, response.headers[NOTICE].split(", ")[-1]) == (200, "STREAM_IN_ONE_PIECE")
+                assert ANSWER in "".join(contents(events))
+                assert HOSTILE in texts(received)
+
+
+def texts(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "\n".join(
+        map(texts, value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
+    )
+
+
+def signed_agent(simulator: Simulator, name: str) -> str:
+    """Register an agent that calls functions, whose connector signs its requests. Return its id."""
+    core, template = simulator.core, templates(simulator.core.version)[name]
+    connector = connector_body(name, template, simulator.llm_url)
+    connector["parameters"] |= {"region": "us-east-1", "service_name": "bedrock"}
+    connector |= {"protocol": "aws_sigv4", "credential": {"access_key": "a", "secret_key": "s"}}
+    model = {"name": "signed", "function_name": "remote", **core.resources.create_connector(connector)}
+    model_id = core.resources.register_model(model, deploy=True)["model_id"]
+    agents = {body["name"]: body for body in agent_bodies(core.version, name, template, model_id)}
+    return str(core.resources.register_agent(agents[f"fc-{name}"])["agent_id"])
+
+
+async def test_what_a_stream_would_drop_arrives_with_an_answer_in_one_piece(start_gateway: StartGateway) -> None:
+    """Streams of Bedrock have no images before 3.5."""
+    async with Simulator("3.4.0", streams=True) as simulator:
+        gateway, agent = await start_gateway(simulator.url), "signed"
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.data_port}") as client:
+            cluster = Cluster(simulator, client, {agent: signed_agent(simulator, "bedrock_upgraded")})
+            response, events, _ = await cluster.ask(agent, {"input": "hello"})
+            assert NOTICE not in response.headers
+            assert len(events) > 3
+            blocks = [{"type": "text", "text": HOSTILE}, IMAGE]
+            response, events, received = await cluster.ask(agent, {"input": blocks})
+            assert "STREAM_IN_ONE_PIECE" in response.headers[NOTICE]
+            assert "".join(contents(events)) == ANSWER
+            assert IMAGE["source"]["data"] in texts(received)
 
 
 async def test_a_parameter_that_streams_to_nobody_is_refused(cluster: Cluster) -> None:

@@ -206,7 +206,7 @@ async def test_an_answer_is_checked_changed_and_refused(start: Start, webhook: W
 
 @pytest.mark.parametrize(
     "path",
-    ["_execute/stream", "_execute?async=true", "_execute?async", "_execute?x=1&async=TRUE", "_execute?x;async=true"],
+    ["_execute?async=true", "_execute?async", "_execute?x=1&async=TRUE", "_execute/stream?x;async=true"],
 )
 async def test_answers_that_cannot_be_held_are_refused_if_answers_are_checked(
     start: Start, webhook: Webhook, path: str
@@ -215,6 +215,25 @@ async def test_answers_that_cannot_be_held_are_refused_if_answers_are_checked(
     answer = await place.execute(V2, {"input": "hi"}, path=path)
     assert (answer.status, (await answer.json())["error"]["type"]) == (403, "GuardrailRefused")
     assert place.cluster.bodies == []
+
+
+@pytest.mark.parametrize("body", [{"input": "hi"}, {"parameters": {"question": "hi"}}], ids=["input", "question"])
+async def test_the_answer_of_a_stream_is_checked_before_any_of_it_is_sent(
+    start: Start, webhook: Webhook, body: dict[str, Any]
+) -> None:
+    place = await start(guardrail(webhook, answers=True))
+    place.cluster.answers = [RAN]
+    for agent in (V1, V2):
+        webhook.verdict = {"verdict": "allow"}
+        answer = await place.execute(agent, body, path="_execute/stream")
+        assert (answer.status, answer.content_type) == (200, "text/event-stream")
+        assert '"content":"ran"' in await answer.text()
+        webhook.verdict = lambda document: (
+            {"verdict": "refuse", "reason": "secret"} if document["stage"] == "answer" else {"verdict": "allow"}
+        )
+        answer = await place.execute(agent, body, path="_execute/stream")
+        assert (answer.status, (await answer.json())["error"]["type"]) == (403, "GuardrailRefused")
+    assert {path.rpartition("/")[2] for path in place.cluster.paths} == {"_execute"}
 
 
 async def test_an_answer_that_is_too_large_to_check_is_refused(

@@ -46,8 +46,6 @@ def stream(agent: tuple[str, str], body: dict[str, Any], pairs: Any = ()) -> str
     if sent.error is not None:
         assert isinstance(sent.error, UndeliverableContent)
         assert all(problem.place and problem.reason and problem.code for problem in sent.error.problems)
-        if any(problem.help.startswith("send it to `_execute`") for problem in sent.error.problems):
-            assert place.send(name, body, pairs).error is None
     return f"{verdict.outcome.value} {verdict.strategy}"
 
 
