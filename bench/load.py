@@ -138,9 +138,13 @@ class Turns:
 class _Client(asyncio.Protocol):
     """One connection that asks again as soon as the answer is whole (it must give its length)."""
 
-    def __init__(self, raws: Iterator[bytes], tally: list[int], turns: Turns, pause: float = 0.0) -> None:
+    def __init__(
+        self, raws: Iterator[bytes], tally: list[int], first: asyncio.Event, turns: Turns, pause: float = 0.0
+    ) -> None:
         self.raws = raws
         self.tally = tally
+        self.first = first
+        """Set with the first answer, or the end of the connection."""
         self.turns = turns
         self.pause = pause
         """Seconds from one request to the next; 0: the next one follows its answer, whosever turn it is."""
@@ -176,22 +180,33 @@ class _Client(asyncio.Protocol):
         self.left -= len(data)
         if self.left == 0:
             self.tally[0] += 1
+            self.first.set()
             self.ask()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.tally[1] += 1
+        self.first.set()
+
+
+_FIRST_ANSWER = 60.0
+"""Seconds that a load lasts at most until each port has answered once, which on a busy machine takes longer than some
+loads."""
 
 
 async def _own(ports: Sequence[int], raws: Sequence[bytes], seconds: float, connections: int, rate: float) -> list[int]:
     loop = asyncio.get_running_loop()
-    tallies = [[0, 0] for _ in ports]
+    tallies, first = [[0, 0] for _ in ports], [asyncio.Event() for _ in ports]
     pause = connections / rate if rate else 0.0
     made = []
     start = loop.time()
     for number, port in enumerate(ports):
-        client = partial(_Client, itertools.cycle(raws), tallies[number], Turns(loop, start, number, len(ports)), pause)
+        turns = Turns(loop, start, number, len(ports))
+        client = partial(_Client, itertools.cycle(raws), tallies[number], first[number], turns, pause)
         made += [await loop.create_connection(client, "127.0.0.1", port) for _ in range(connections)]
     await asyncio.sleep(seconds * len(ports))
+    async with asyncio.timeout(_FIRST_ANSWER):
+        for one in first:
+            await one.wait()
     if cut := sum(tally[1] for tally in tallies):
         raise RuntimeError(f"{cut} connections were cut")
     for transport, _ in made:
