@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -17,6 +17,16 @@ from gateway.errors import GatewayError
 from gateway.observe.record import Delivery
 from gateway.unified.model import Media
 from gateway.unified.request import ExecuteRequest
+
+
+class SessionUse(NamedTuple):
+    """What a run that comes through an adapter has to do with sessions.
+
+    thread: the client's name of the conversation, whose session the run continues or begins; "" if the client keeps the
+    conversation itself, and nothing is remembered.
+    """
+
+    thread: str
 
 
 class Steps:
@@ -49,6 +59,7 @@ class ExecuteCall:
     signed: it has the client's own signature (SigV4), which would be forwarded, so the gateway can't send other
     requests with it. temporary: the agent is removed after this run.
     steps: where the use case notes its steps; None if nobody asks. request: the body, if it was read before.
+    session: None if the request itself says which session it is of.
     """
 
     agent_id: str
@@ -63,6 +74,7 @@ class ExecuteCall:
     temporary: bool = False
     steps: Steps | None = None
     request: ExecuteRequest | None = None
+    session: SessionUse | None = None
 
 
 @dataclass(frozen=True, slots=True)

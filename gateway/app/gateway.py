@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 
 from gateway.admin.application import AdminListener, build_application
 from gateway.admin.pages import AdminPages
+from gateway.app.adapters import adapters_of, place_of
 from gateway.app.wiring import Runtime, UseCase, build_use_case
 from gateway.config.schema import Listen, Secret, Settings
 from gateway.config.source import check_reload
@@ -71,6 +72,7 @@ class Gateway:
             self._now.delete_session,
         )
         self._data = _listener(self._now.port, settings, log, self._tls.listener_context() if self._tls else None)
+        self._adapters = adapters_of(self._now, log, self.metrics, self._tls.listener_context() if self._tls else None)
         admin = build_application(self._admin_pages, log)
         self._admin = AdminListener(admin, listen.admin_host, listen.admin_port, settings.limits, log, _ADMIN_GRACE)
 
@@ -95,12 +97,17 @@ class Gateway:
         return self._data.port
 
     @property
+    def adapters_port(self) -> int:
+        """The port of the adapters, once started; 0 if there is none."""
+        return self._adapters.port if self._adapters is not None else 0
+
+    @property
     def admin_port(self) -> int:
         """The port of health and metrics, once started."""
         return self._admin.port
 
     async def start(self) -> None:
-        """Open the connection pool, then both ports. If one fails, close the others.
+        """Open the connection pool, then the ports. If one fails, close the others.
 
         Raises:
             ConfigError: a file that the settings name can't be used. OSError: a port can't be bound.
@@ -114,6 +121,9 @@ class Gateway:
             await self._admin.start()
             undo.push_async_callback(self._admin.stop)
             await self._data.start()
+            undo.push_async_callback(self._data.stop)
+            if self._adapters is not None:
+                await self._adapters.start()
             undo.pop_all()
         if self.settings.logs.payloads:
             warn_of_payloads(self.log)
@@ -144,6 +154,8 @@ class Gateway:
         if self._tls is not None and tls is not None:
             self._tls.replace_with(tls)
         self._data.replace(new.port, settings.listen.shutdown_seconds)
+        if self._adapters is not None:
+            self._adapters.replace(place_of(new, self.metrics))
         self._admin_pages.cluster = new.upstream
         self._admin_pages.profiles = new.profiles
         self._admin_pages.memory.store = new.store
@@ -179,6 +191,8 @@ class Gateway:
             close.callback(self._admin_pages.inspector.stop)
             close.push_async_callback(self._finished, until)
             close.push_async_callback(self._data.stop)
+            if self._adapters is not None:
+                close.push_async_callback(self._adapters.stop)
 
     async def _cancel_background(self) -> None:
         for task in self._background:
@@ -199,6 +213,8 @@ class Gateway:
     def stop_now(self) -> None:
         """Make `stop`, now or later, not wait for running requests."""
         self.log.warning("drain cut short", connections=self._data.stop_now())
+        if self._adapters is not None:
+            self._adapters.stop_now()
         self._stop_early.set()
 
     def _certificates(self) -> list[TlsSource]:

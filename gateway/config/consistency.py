@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
+from gateway.config.adapters import AdapterKey
 from gateway.config.policy import Guardrail, Policy, UsageBudget
 from gateway.config.problems import ConfigProblem, depends_on
 from gateway.config.schema import (
@@ -44,9 +45,11 @@ def check(settings: Settings, url_given: bool, wrong: Collection[str] = ()) -> l
         (("listen.admin_host", "listen.admin_token"), _check_exposure(listen)),
         (("listen.admin_token",), _check_token(listen.admin_token)),
         (
-            tuple(f"listen.{name}" for name in ("data_host", "data_port", "admin_host", "admin_port")),
+            tuple(f"listen.{name}_{part}" for name in ("data", "admin", "adapters") for part in ("host", "port")),
             _check_ports(listen),
         ),
+        (("adapters.keys",), _check_keys(settings.adapters.keys)),
+        (("adapters.origins",), _check_origins(settings.adapters.origins)),
         (("listen.trusted_proxies",), _check_networks(listen.trusted_proxies)),
         (("listen.tls",), _check_client_ca(listen.tls)),
         (("agents.aliases",), _circular(agents.aliases)),
@@ -163,11 +166,53 @@ def _check_token(token: Secret) -> Iterator[ConfigProblem]:
 
 
 def _check_ports(listen: Listen) -> Iterator[ConfigProblem]:
-    hosts = {listen.data_host, listen.admin_host}
-    overlap = len(hosts) == 1 or (_ANY_ADDRESS in hosts and not any(":" in host for host in hosts))
-    if overlap and listen.data_port == listen.admin_port != 0 and not listen.admin_host.startswith("unix:"):
-        allowed = "another port than listen.data_port; 0: any free port"
-        yield ConfigProblem("listen.admin_port", "is the port of the cluster's API", str(listen.admin_port), allowed)
+    ports = [
+        ("data_port", listen.data_host, listen.data_port, "the cluster's API"),
+        ("admin_port", listen.admin_host, listen.admin_port, "health and metrics"),
+        ("adapters_port", listen.adapters_host, listen.adapters_port or 0, "the adapters"),
+    ]
+    for index, (name, host, port, _) in enumerate(ports):
+        for other_name, other_host, other_port, what in ports[:index]:
+            if port == other_port != 0 and _overlap(host, other_host):
+                allowed = f"another port than listen.{other_name}; 0: any free port"
+                yield ConfigProblem(f"listen.{name}", f"is the port of {what}", str(port), allowed)
+
+
+def _overlap(host: str, other: str) -> bool:
+    hosts = {host, other}
+    if any(one.startswith("unix:") for one in hosts):
+        return False
+    return len(hosts) == 1 or (_ANY_ADDRESS in hosts and not any(":" in one for one in hosts))
+
+
+def _check_keys(keys: Sequence[AdapterKey]) -> Iterator[ConfigProblem]:
+    seen: dict[str, str] = {}
+    for index, entry in enumerate(keys):
+        path = f"adapters.keys[{index}]"
+        for name, secret in (("key", entry.key), ("authorization", entry.authorization)):
+            value = secret.reveal()
+            if not value or not (value.isascii() and value.isprintable()):
+                yield ConfigProblem(f"{path}.{name}", "must be printable ASCII, as it is sent in a header")
+        key = entry.key.reveal()
+        if 0 < len(key) < _SHORTEST_TOKEN:
+            given, allowed = f"{len(key)} characters", f"at least {_SHORTEST_TOKEN}"
+            yield ConfigProblem(f"{path}.key", "is too short, so it could be guessed", given, allowed)
+        other = seen.setdefault(key, path)
+        if other != path:
+            yield ConfigProblem(f"{path}.key", f"is the same key as that of {other}")
+
+
+def _check_origins(origins: Sequence[str]) -> Iterator[ConfigProblem]:
+    for index, origin in enumerate(origins):
+        try:
+            parts = urlsplit(origin)
+            is_origin = f"{parts.scheme}://{parts.netloc}" == origin and parts.scheme in ("http", "https")
+            parts.port  # noqa: B018  # reading it checks it
+        except ValueError:
+            is_origin = False
+        if origin != "*" and not is_origin:
+            allowed = "*, or a scheme, a host and perhaps a port: https://app.example.com"
+            yield ConfigProblem(f"adapters.origins[{index}]", "is not an origin", repr(origin), allowed)
 
 
 def _check_networks(networks: Sequence[str]) -> Iterator[ConfigProblem]:

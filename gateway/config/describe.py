@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -20,7 +20,7 @@ from gateway.config.schema import Secret, Settings
 START = "<!-- settings: written by `make docs` -->"
 END = "<!-- /settings -->"
 
-_TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
 
 
 def bare(kind: Any) -> Any:
@@ -96,7 +96,9 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
     if isinstance(value, Secret):
         return ""
-    return "true" if value is True else "false" if value is False else "" if value in ("", [], {}) else f"`{value}`"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return "" if value in ("", [], {}) else f"`{value}`"
 
 
 def table() -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from gateway.config.adapters import Adapters
 from gateway.config.inspector import Inspector
 from gateway.config.memory import Memory
 from gateway.config.policy import Policy
@@ -72,6 +73,14 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
             "`/inspector/`. The health pages need none, for probes."
         ),
     ] = Secret()
+    adapters_host: Annotated[str, Meta(description="Address of the adapters' port.")] = "127.0.0.1"
+    adapters_port: Annotated[
+        Port | None,
+        Meta(
+            description="Port of other protocols: AG-UI and OpenAI's API (section `adapters`); 0: any free port; null: "
+            "none. It has the TLS of the data port."
+        ),
+    ] = None
     workers: Annotated[
         Annotated[int, Meta(ge=1, le=1024)],
         Meta(
@@ -410,6 +419,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     admission: Admission = Admission()
     agents: Agents = Agents()
     registration: Registrations = Registrations()
+    adapters: Adapters = Adapters()
     media: MediaByUrl = MediaByUrl()
     answers: Answers = Answers()
     memory: Memory = Memory()

@@ -40,7 +40,9 @@ class Source:
         return cls(data["path"] and Path(data["path"]), data["overrides"])
 
 
-_FIXED = ("data_host", "data_port", "admin_host", "admin_port", "workers", "http")
+_FIXED = (
+    "data_host", "data_port", "admin_host", "admin_port", "adapters_host", "adapters_port", "workers", "http",
+)  # fmt: skip
 """Settings of `listen` that need a restart, as sockets and processes exist already."""
 
 

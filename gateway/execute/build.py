@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 
 from gateway.agents.holds import Holds
 from gateway.agents.memory import MemoryReader
@@ -16,6 +17,7 @@ from gateway.execute.reporter import Reporter
 from gateway.execute.rewriter import Rewriter, read_rules
 from gateway.execute.session_run import SessionRuns
 from gateway.memory.sessions import Sessions
+from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.policy.policies import Policies
@@ -31,6 +33,10 @@ class ResolverCache:
 
     def __len__(self) -> int:
         return len(self._resolver)
+
+    async def profile(self, agent_id: str, headers: Mapping[str, str]) -> AgentProfile:
+        """Return an agent as the caller may see it; raises as `Resolver.agent`. headers: the caller's."""
+        return await self._resolver.profile(agent_id, headers)
 
     def invalidate(self, kind: str, id: str | None) -> None:
         """Drop what a write that passed through may have changed."""

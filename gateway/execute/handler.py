@@ -193,7 +193,8 @@ class Handler:
         return Delivery(input_type=input_type) if agent is None else describe_delivery(agent.profile, input_type)
 
     def _remembers(self, call: ExecuteCall, agent: ResolvedAgent) -> bool:
-        return self._sessions is not None and not call.temporary and self._sessions.remembers(agent.profile)
+        is_forgotten = call.temporary or (call.session is not None and not call.session.thread)
+        return self._sessions is not None and not is_forgotten and self._sessions.remembers(agent.profile)
 
     def _convert_answer(self, call: ExecuteCall, agent: ResolvedAgent, forward: Forward) -> Forward:
         """Return `forward` with the conversion of the answer, if the agent has one. Event streams keep their form."""

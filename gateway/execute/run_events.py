@@ -81,6 +81,12 @@ class SessionNamed(Struct, frozen=True):
     memory_id: str
 
 
+class Snapshot(Struct, frozen=True):
+    """The conversation as the cluster has it: messages of AG-UI."""
+
+    messages: list[dict[str, Any]]
+
+
 class RunFailed(Struct, frozen=True):
     """The run has failed. code: "" if the answer gives none."""
 
@@ -95,7 +101,16 @@ class RunEnded(Struct, frozen=True):
 
 
 RunEvent = (
-    TextDelta | CallStart | CallArguments | CallEnd | ToolResult | TokensUsed | SessionNamed | RunFailed | RunEnded
+    TextDelta
+    | CallStart
+    | CallArguments
+    | CallEnd
+    | ToolResult
+    | TokensUsed
+    | SessionNamed
+    | Snapshot
+    | RunFailed
+    | RunEnded
 )
 
 _REMOTE_ERROR = "Error from remote service: "
@@ -246,6 +261,10 @@ class StreamReader:
         return found
 
 
+WHOLE_CALLS = '{"choices":[{"finish_reason":"tool_calls","message":{"tool_calls":['
+"""How the tool calls of one answer begin in a stream, in OpenAI's form."""
+
+
 def events_of(answer: RunAnswer) -> Iterator[RunEvent]:
     """Return the events of a run whose answer came in one piece; nothing for one without text."""
     if answer.text is None:
@@ -305,17 +324,17 @@ class _Parser:
                 if content or is_last is not True:
                     yield from self._content(content)
                 if is_last is True:
-                    yield from self._ended()
+                    yield from self._ended(text(member(output, "dataAsMap", "stop_reason")))
 
     def _named(self, memory_id: str) -> Iterator[RunEvent]:
         if memory_id not in ("", self._memory_id):
             self._memory_id = memory_id
             yield SessionNamed(memory_id)
 
-    def _ended(self) -> Iterator[RunEvent]:
+    def _ended(self, reason: str = "") -> Iterator[RunEvent]:
         if not self._has_ended:
             self._has_ended = True
-            yield RunEnded()
+            yield RunEnded(reason)
 
     def _content(self, content: str) -> Iterator[RunEvent]:
         if self._ag_ui:  # it was sent `input`
@@ -333,7 +352,9 @@ class _Parser:
                 return
             if not self._has_text:
                 yield from self._delta(response.text)
-            for block in self._reader.tool_uses(response.tool_calls[:1]):
+            # The gateway's own streams show the calls of one answer together; a cluster runs the first one only.
+            calls = response.tool_calls if content.startswith(WHOLE_CALLS) else response.tool_calls[:1]
+            for block in self._reader.tool_uses(calls):
                 use = block["toolUse"]
                 yield from self._start(use["toolUseId"], use["name"])
                 yield CallArguments(use["toolUseId"], msgspec.json.encode(use["input"]).decode())
@@ -353,6 +374,8 @@ class _Parser:
                 yield CallEnd(id)
             case "TOOL_CALL_RESULT":
                 yield from self._result(id, text(event.get("content")))
+            case "MESSAGES_SNAPSHOT":
+                yield Snapshot(list(objects(event.get("messages"))))
             case "RUN_ERROR":
                 yield RunFailed(text(event.get("code")), text(event.get("message")))
             case "RUN_FINISHED":

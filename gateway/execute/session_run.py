@@ -77,10 +77,14 @@ class SessionRuns:
         """
         refuse_signed(call)
         refuse_background(call)
-        session_id = read_id(request)
-        agent_id = self._agent_of(session_id, call.agent_id)
-        owner = await owner_of(call.headers, agent_id, self.settings.memory, self._by_user)
-        session = await self.sessions.open(owner, session_id)
+        if call.session is not None:
+            owner = await owner_of(call.headers, call.agent_id, self.settings.memory, self._by_user)
+            session = await self.sessions.open_thread(owner, call.session.thread)
+        else:
+            session_id = read_id(request)
+            agent_id = self._agent_of(session_id, call.agent_id)
+            owner = await owner_of(call.headers, agent_id, self.settings.memory, self._by_user)
+            session = await self.sessions.open(owner, session_id)
         try:
             run = SessionRun(self, call, request, profile, session)
             await run.compose()

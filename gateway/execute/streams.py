@@ -239,19 +239,21 @@ class WholeAnswer(AnswerStage):
 
 def write_events(events: Iterable[RunEvent]) -> Iterator[bytes]:
     """Return the events of a run in the cluster's form, as its stream would bring them."""
-    memory_id, name, id, arguments = "", "", "", ""
+    memory_id = ""
+    calls: dict[str, dict[str, str]] = {}
     for event in events:
+        if calls and not isinstance(event, CallStart | CallArguments | CallEnd):
+            yield _piece(memory_id, _whole_calls(calls))
+            calls = {}
         match event:
             case SessionNamed():
                 memory_id = event.memory_id
             case TextDelta():
                 yield _piece(memory_id, event.text)
             case CallStart():
-                name, id, arguments = event.name, event.id, ""
+                calls[event.id] = {"name": event.name, "arguments": ""}
             case CallArguments():
-                arguments += event.text
-            case CallEnd():
-                yield _piece(memory_id, _whole_call(id, name, arguments))
+                calls[event.id]["arguments"] += event.text
             case ToolResult():
                 yield _piece(memory_id, event.text)
             case TokensUsed():
@@ -259,20 +261,21 @@ def write_events(events: Iterable[RunEvent]) -> Iterator[bytes]:
             case RunFailed():
                 yield error_event(event.text)
             case RunEnded():
-                yield _piece(memory_id, "", is_last=True)
+                reason = {"stop_reason": event.reason} if event.reason else {}
+                yield _piece(memory_id, "", is_last=True, **reason)
 
 
-def _piece(memory_id: str, content: str, is_last: bool = False) -> bytes:
+def _piece(memory_id: str, content: str, is_last: bool = False, **more: str) -> bytes:
     named: list[dict[str, Any]] = [{"name": MEMORY_ID, "result": memory_id}] if memory_id else []
-    response = {"name": "response", "dataAsMap": {"content": content, "is_last": is_last}}
+    response = {"name": "response", "dataAsMap": {"content": content, "is_last": is_last, **more}}
     return _event({"inference_results": [{"output": [*named, response]}]})
 
 
-def _whole_call(id: str, name: str, arguments: str) -> str:
-    """Return a tool call as the cluster writes it in a stream: OpenAI's message, as text."""
-    call = {"function": {"name": name, "arguments": arguments}, "id": id, "type": "function"}
-    choice = {"finish_reason": "tool_calls", "message": {"tool_calls": [call]}}
-    return msgspec.json.encode({"choices": [choice]}).decode()
+def _whole_calls(calls: dict[str, dict[str, str]]) -> str:
+    """Return tool calls as the cluster writes one in a stream: OpenAI's message, as text."""
+    written = [{"function": function, "id": id, "type": "function"} for id, function in calls.items()]
+    text = msgspec.json.encode({"choices": [{"finish_reason": "tool_calls", "message": {"tool_calls": written}}]})
+    return text.decode()
 
 
 def _token_usage(usage: Usage) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import msgspec
 from gateway.config.memory import Memory
 from gateway.config.schema import Settings
 from gateway.errors import InvalidInput, Problem
-from gateway.memory.model import PREFIX, Owner
+from gateway.memory.model import PREFIX, Owner, SessionKey
 from gateway.offload import Worker
 from gateway.recent import Recent
 
@@ -131,6 +131,12 @@ def new_session_id(agent_id: str, seed: str = "") -> str:
     """
     end = hashlib.sha256(seed.encode()).hexdigest()[:24] if seed else secrets.token_hex(12)
     return f"{PREFIX}{agent_id}-{end}" if _AGENT_ID.fullmatch(agent_id) else f"{PREFIX}{end}"
+
+
+def thread_key(owner: Owner, thread: str) -> SessionKey:
+    """Return the session of a conversation that a client names in its own way: the same one for the same owner."""
+    seed = json.dumps([owner.agent_id, owner.tenant, owner.caller, thread])
+    return SessionKey(owner, new_session_id(owner.agent_id, seed))
 
 
 def agent_of(session_id: str) -> str:

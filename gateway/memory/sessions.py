@@ -15,7 +15,7 @@ from gateway.memory import store
 from gateway.memory.cluster_copies import ClusterCopies, with_copy
 from gateway.memory.model import PREFIX, Owner, Session, SessionKey, StoredMessage, Turn, as_failed
 from gateway.memory.opening import BusySessions
-from gateway.memory.owner import new_session_id
+from gateway.memory.owner import new_session_id, thread_key
 from gateway.memory.reading import read_window
 from gateway.memory.store import Store, StoreError
 from gateway.memory.window import measure
@@ -244,6 +244,20 @@ class Sessions:
             self.busy.release(key)
             raise
 
+    async def open_thread(self, owner: Owner, thread: str) -> OpenSession:
+        """Open the session of a conversation that a client names in its own way, or begin it. The name is its seed.
+
+        Raises:
+            SessionBusy, MemoryUnavailable: as `open`.
+        """
+        key = thread_key(owner, thread)
+        await self._enter(key)
+        try:
+            return await self._load(key, may_begin=True)
+        except BaseException:
+            self.busy.release(key)
+            raise
+
     async def commit(self, key: SessionKey, turns: int, turn: Turn) -> tuple[bool, tuple[Notice, ...]]:
         """Store `turn`, after the turns that other processes added meanwhile; release the session.
 
@@ -358,7 +372,7 @@ class Sessions:
         await self.busy.enter(key, 0.0)
         return OpenSession(self, key, key.id)
 
-    async def _load(self, key: SessionKey) -> OpenSession:
+    async def _load(self, key: SessionKey, may_begin: bool = False) -> OpenSession:
         try:
             async with asyncio.timeout(self._seconds):
                 # Both end before the request is answered: a later one must not share a probe of an earlier state.
@@ -369,7 +383,9 @@ class Sessions:
                         raise failure
                 assert isinstance(opened, OpenSession)
                 return opened
-        except store.SessionNotFound:
+        except (store.SessionNotFound, SessionNotFound):
+            if may_begin:
+                return OpenSession(self, key, key.id)
             raise _not_found(key.id, key.owner) from None
         except (store.StoreError, TimeoutError) as error:
             unavailable = self._without_memory(key.id, error)

@@ -1,8 +1,8 @@
 """The data port behind aiohttp's own server: the same routes, use cases and connections to the cluster.
 
 For those who embed the gateway in an aiohttp application, or prefer aiohttp's parser (`mlc-gateway serve --http
-aiohttp`). Each request is written out again and read by a `ClientConnection` of its own, whose transport is a pair of
-queues; so there is one implementation of the data port. ``docs/reference/embedding.md`` lists what differs.
+aiohttp`). Each request is written out again and read by a `ClientConnection` of its own (`local_client`); so there is
+one implementation of the data port. ``docs/reference/embedding.md`` lists what differs.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from aiohttp.http import HttpProcessingError
 
 from gateway.config.schema import Limits
 from gateway.errors import InvalidInput
-from gateway.http1.head_buffer import ResponseHeadBuffer
-from gateway.http1.response_heads import ResponseHead, ResponseReader
-from gateway.http1.rules import HeadLimits
+from gateway.http1.response_heads import ResponseHead
 from gateway.observe.logs import Logger
 from gateway.proxy.acceptor import BACKLOG, bind
 from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.error_responses import InternalError, respond
+from gateway.proxy.local_client import LocalTransport, read_head
 from gateway.proxy.relayed_head import encode_chunk
 
 RUNNER_OPTIONS: dict[str, Any] = {"auto_decompress": False, "handler_cancellation": True, "lingering_time": 2.0}
@@ -35,12 +34,8 @@ RUNNER_OPTIONS: dict[str, Any] = {"auto_decompress": False, "handler_cancellatio
 Bodies stay as they came, a client that leaves ends its request, and one that gets an early error has as long to stop
 sending as with the built-in server.
 """
-_BUFFER = 64 * 1024
-"""Bytes of a response that are held before the cluster is read more slowly."""
 _ADDED = ("Content-Type", "Date", "Server")
 """Headers that aiohttp adds to a response that lacks them."""
-_HEADS = ResponseReader(HeadLimits(line=2**24, head=2**24, fields=2**16))
-"""Reads the heads that a `ClientConnection` has written. The cluster's were within the limits that are configured."""
 _NOT_RELAYED = frozenset({b"upgrade", b"http2-settings"})
 
 
@@ -74,7 +69,7 @@ class Application:
                 "application with auto_decompress=False: web.run_app(app, **gateway.app.RUNNER_OPTIONS)."
             )
             return respond(error, self.port.log.no_request(error, request.remote or ""), close=True)
-        transport = _Transport(request)
+        transport = LocalTransport(request.transport)
         connection = ClientConnection(self.port)
         transport.connection = connection
         connection.connection_made(transport)
@@ -126,7 +121,7 @@ def _head_of(request: web.Request) -> bytes:
     return b"\r\n".join((first, *lines, b"", b""))
 
 
-async def _upload(request: web.Request, connection: ClientConnection, transport: _Transport) -> None:
+async def _upload(request: web.Request, connection: ClientConnection, transport: LocalTransport) -> None:
     """Hand the request's body to the connection, framed as its head says."""
     try:
         chunked = "Transfer-Encoding" in request.headers
@@ -151,14 +146,14 @@ async def _upload(request: web.Request, connection: ClientConnection, transport:
             connection.exchange.fail_upload(error)
 
 
-async def _respond(request: web.Request, transport: _Transport) -> web.StreamResponse:
+async def _respond(request: web.Request, transport: LocalTransport) -> web.StreamResponse:
     """Send the response that the connection writes.
 
     Return it even if it broke off or the client has gone. Its connection is cut then, which aiohttp notices.
     """
     response = None
     try:
-        head, data = await _read_head(transport)
+        head, data = await read_head(transport)
         body = head.body(request.method.encode("ascii"), True)
         response = Response(head)
         if not head.persistent or (request.version.minor == 0 and b"keep-alive" not in head.listed):
@@ -178,126 +173,6 @@ async def _respond(request: web.Request, transport: _Transport) -> web.StreamRes
     except ConnectionError:
         transport.abort()
     return web.Response(status=502) if response is None else response
-
-
-async def _read_head(transport: _Transport) -> tuple[ResponseHead, bytes]:
-    """Read the head of the final response, and the start of its body. aiohttp sends no interim responses.
-
-    Raises:
-        ConnectionResetError: the connection ended before.
-    """
-    buffer = ResponseHeadBuffer()
-    data = b""
-    while True:
-        data = data or await transport.read()
-        if not data:
-            raise ConnectionResetError("no response")
-        found = buffer.feed(data, _HEADS.limits)
-        if found is None:
-            data = b""
-            continue
-        head, data = _HEADS.read(found[0]), found[1]
-        if head.status >= 200:
-            return head, data
-
-
-class _Transport(asyncio.Transport):
-    """What a `ClientConnection` writes to, and is paused and closed by. readable: it takes more of the request."""
-
-    connection: ClientConnection
-
-    def __init__(self, request: web.Request) -> None:
-        super().__init__()
-        self.closing = False
-        self.readable = asyncio.Event()
-        self.readable.set()
-        self._request = request
-        self._written: list[bytes] = []
-        self._size = 0
-        self._paused = False
-        self._ended = self._cut = False
-        self._news = asyncio.Event()
-
-    async def read(self) -> bytes:
-        """Return what has been written; b"" once the connection writes no more.
-
-        Raises:
-            ConnectionResetError: it was cut in the middle of a response.
-        """
-        while not self._written:
-            if self._cut:
-                raise ConnectionResetError("the response broke off")
-            if self._ended:
-                return b""
-            self._news.clear()
-            await self._news.wait()
-        data = b"".join(self._written)
-        self._written.clear()
-        self._size = 0
-        if self._paused:
-            self._paused = False
-            self.connection.resume_writing()
-        return data
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """See `asyncio.Transport`."""
-        transport = self._request.transport
-        return default if transport is None else transport.get_extra_info(name, default)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """See `asyncio.Transport`."""
-        self._written.append(bytes(data))
-        self._size += len(data)
-        self._news.set()
-        if self._size > _BUFFER and not self._paused:
-            self._paused = True
-            self.connection.pause_writing()
-
-    def writelines(self, list_of_data: Any) -> None:
-        """See `asyncio.Transport`."""
-        for data in list_of_data:
-            self.write(data)
-
-    def get_write_buffer_size(self) -> int:
-        """See `asyncio.Transport`."""
-        return self._size
-
-    def can_write_eof(self) -> bool:
-        """See `asyncio.Transport`."""
-        return True
-
-    def write_eof(self) -> None:
-        """See `asyncio.Transport`."""
-        self._ended = True
-        self._news.set()
-
-    def is_closing(self) -> bool:
-        """See `asyncio.Transport`."""
-        return self.closing
-
-    def close(self) -> None:
-        """See `asyncio.Transport`."""
-        self.closing = True
-        self.write_eof()
-
-    def abort(self) -> None:
-        """See `asyncio.Transport`: cut the client's own connection."""
-        self.closing = self._cut = True
-        self._news.set()
-        if self._request.transport is not None:
-            self._request.transport.abort()
-
-    def is_reading(self) -> bool:
-        """See `asyncio.Transport`. `DisconnectPoller` need not look: aiohttp reads."""
-        return True
-
-    def pause_reading(self) -> None:
-        """See `asyncio.Transport`."""
-        self.readable.clear()
-
-    def resume_reading(self) -> None:
-        """See `asyncio.Transport`."""
-        self.readable.set()
 
 
 _LAST_CALL = 0.25

@@ -20,6 +20,7 @@ from gateway.http1 import state
 from gateway.http1.request_heads import Request
 from gateway.http1.rules import Malformed
 from gateway.http1.state import CLIENT, ClientEvent
+from gateway.ports import SessionUse
 from gateway.proxy import error_responses
 from gateway.proxy.interfaces import ClientExchange
 from gateway.proxy.lifecycle import Lifecycle
@@ -93,8 +94,9 @@ def reset(transport: asyncio.Transport) -> None:
 
     An orderly close would end the body for an HTTP/1.0 client (RFC 9112, 6.3).
     """
-    with contextlib.suppress(OSError):
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    if (own := transport.get_extra_info("socket")) is not None:
+        with contextlib.suppress(OSError):
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     transport.abort()
 
 
@@ -121,9 +123,9 @@ class ConnectionPort(ReceiverPort, Protocol):
 
 
 class ClientConnection(RequestReceiver):
-    """A client's connection. stalled: the client does not read its response."""
+    """A client's connection. stalled: the client does not read its response. session: see `ExecuteCall`."""
 
-    __slots__ = ("_closing", "_ended", "_number", "_peer", "stalled")
+    __slots__ = ("_closing", "_ended", "_number", "_peer", "session", "stalled")
 
     port: ConnectionPort
 
@@ -131,6 +133,7 @@ class ClientConnection(RequestReceiver):
         super().__init__(port)
         self._number = 0
         self.stalled = False
+        self.session: SessionUse | None = None
         self._peer: str | None = None
         self._closing: LingeringClose | None = None
         self._ended = False  # its half of a tunnel

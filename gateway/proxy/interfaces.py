@@ -8,6 +8,7 @@ from typing import Protocol
 from gateway.errors import GatewayError
 from gateway.http1.request_heads import Request
 from gateway.observe.record import TraceContext
+from gateway.ports import SessionUse
 from gateway.proxy.routes import Route
 from gateway.upstream.outbound import OutboundRequest
 
@@ -39,6 +40,7 @@ class Client(Protocol):
     """A client's connection, for the exchange on it; see `gateway.proxy.client_connection`."""
 
     transport: asyncio.Transport
+    session: SessionUse | None
 
     @property
     def number(self) -> int:

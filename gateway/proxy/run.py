@@ -268,6 +268,7 @@ class Run(Exchange):
             request_id=self.request_id,
             streaming=self.route.intent is Intent.EXECUTE_STREAM,
             steps=self._steps,
+            session=self.client.session,
         )
         return await self._port.dispatcher.decide(call, self)
 

@@ -131,10 +131,10 @@ def test_every_problem_is_told_with_its_path(tmp_path: Path) -> None:
     assert _problems(path, {"GATEWAY__LOGS__LEVEL": "loud"}) == [
         "limits: must be a section with keys; got 3",
         "logz: unknown key; did you mean `logs`?; allowed: listen, upstream, limits, admission, agents, "
-        "registration, media, answers, memory, policy, inspector, telemetry, logs",
+        "registration, adapters, media, answers, memory, policy, inspector, telemetry, logs",
         "listen.data_prt: unknown key; did you mean `data_port`?; allowed: data_host, data_port, admin_host, "
-        "admin_port, admin_token, workers, http, drain_seconds, shutdown_seconds, forwarded, trusted_proxies, tls, "
-        "timeouts",
+        "admin_port, admin_token, adapters_host, adapters_port, workers, http, drain_seconds, shutdown_seconds, "
+        "forwarded, trusted_proxies, tls, timeouts",
         "listen.admin_port: is not allowed here; got 99999; allowed: a whole number from 0 to 65535",
         "upstream.url: is not allowed here; got 'http://***@x'; allowed: text such as http://127.0.0.1:9200",
         "upstream.timeouts.connect: is not allowed here; got 'soon'; allowed: a number from 0 to 31536000",

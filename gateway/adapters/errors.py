@@ -1,0 +1,94 @@
+"""Errors of runs, as the adapters know them: read from the data port's answers, written in each protocol's own form."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.errors import GatewayError
+
+_UNSENT = frozenset(
+    {
+        "TooManyRequests", "Overloaded", "BudgetSpent", "BudgetUnavailable", "CredentialsUnavailable",
+        "MemoryUnavailable", "SessionBusy",
+    }
+)  # fmt: skip
+"""Errors of the gateway's own that say: not now. Nothing was sent to the cluster."""
+
+
+class Fault(Struct, frozen=True):
+    """Why a request has no answer.
+
+    status: of HTTP. type: the gateway's or the cluster's name of the error. code: see `docs/reference/limitations.md`,
+    "" for none. place: of the fault in the body, "" if it has none. message: with what to do about it.
+    retry_after: seconds; 0 if that is not known. may_have_run: a tool of the agent may have acted.
+    """
+
+    status: int
+    type: str
+    message: str
+    code: str = ""
+    place: str = ""
+    retry_after: int = 0
+    may_have_run: bool = False
+
+
+class AdapterError(Exception):
+    """A request that is refused, or whose run has failed."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+def refuse(status: int, message: str, place: str = "", code: str = "") -> AdapterError:
+    """Return the error for a request that an adapter refuses itself."""
+    return AdapterError(Fault(status, "ValidationException", message, code, place))
+
+
+def of_gateway(error: GatewayError) -> AdapterError:
+    """Return the error for one of the gateway's own that was raised before a run."""
+    first = error.problems[0] if error.problems else None
+    message = _with_help(error.reason, error.hint)
+    code, place = (first.code, first.place) if first else ("", "")
+    return AdapterError(Fault(error.status, error.type, message, code, place, error.retry_after))
+
+
+def of_answer(status: int, body: bytes, retry_after: str = "") -> AdapterError:
+    """Return the error for an answer of the data port that is no success: the gateway's own, or the cluster's."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        document = None
+    error = document.get("error") if isinstance(document, dict) else None
+    if not isinstance(error, dict):
+        message = error if isinstance(error, str) and error else f"The cluster answered with status {status}."
+        return AdapterError(Fault(status if status >= 400 else 502, "ClusterError", message, may_have_run=True))
+    problems = error.get("problems")
+    first = problems[0] if isinstance(problems, list) and problems and isinstance(problems[0], dict) else {}
+    type = _text(error.get("type")) or "ClusterError"
+    reason = _text(error.get("reason")) or _text(error.get("details")) or f"The cluster answered with status {status}."
+    is_own = "message" in error  # which only the gateway's have
+    return AdapterError(
+        Fault(
+            status if status >= 400 else 502,
+            type,
+            _with_help(reason, _text(error.get("help"))),
+            _text(first.get("code")),
+            _text(first.get("field")),
+            int(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0,
+            may_have_run=not (is_own and (status < 429 or type in _UNSENT)),
+        )
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _with_help(reason: str, help: str) -> str:
+    if not help:
+        return reason
+    return f"{reason}{'' if reason.endswith('.') else '.'} {help[0].upper()}{help[1:]}"

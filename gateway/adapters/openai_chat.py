@@ -1,0 +1,356 @@
+"""OpenAI's chat completions and list of models. The model that a client names is the agent.
+
+What each member of a request means, and which are refused: docs/reference/openai.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gateway.adapters.agents import Agent
+from gateway.adapters.errors import AdapterError, Fault, refuse
+from gateway.adapters.requests import (
+    Place,
+    RunScope,
+    address_of,
+    begin_within,
+    notice_headers,
+    plain,
+    read_body,
+    read_members,
+    stream,
+    unless_left,
+)
+from gateway.adapters.run import AgentRun, RunInput, RunResult, collect, failed, note_usage
+from gateway.execute.run_events import CallArguments, CallStart, RunEnded, RunFailed, TextDelta, ToolResult
+from gateway.memory.model import Usage
+from gateway.mlcommons.profile import AgentProfile
+from gateway.ports import SessionUse
+
+SAMPLING_LEFT_OUT = "SAMPLING_LEFT_OUT"
+TOOLS_LEFT_OUT = "TOOLS_LEFT_OUT"
+
+_SAMPLING = frozenset(
+    {
+        "frequency_penalty", "max_completion_tokens", "max_tokens", "presence_penalty", "reasoning_effort", "seed",
+        "stop", "temperature", "top_p", "verbosity",
+    }
+)  # fmt: skip
+"""Members that go into the template of the agent's connector, where it has a place for one of that name."""
+_IGNORED = frozenset(
+    {"metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "store", "stream_options", "user"}
+)
+"""Members that change nothing of an answer."""
+_ONLY: Mapping[str, Sequence[Any]] = {
+    "function_call": ("none",),
+    "logprobs": (False,),
+    "modalities": (["text"],),
+    "n": (1,),
+    "parallel_tool_calls": (True,),
+    "response_format": ({"type": "text"},),
+    "service_tier": ("auto", "default"),
+    "tool_choice": ("auto", "none"),
+    "top_logprobs": (0,),
+}
+"""Members that are accepted with these values, which are what happens anyway."""
+_READ = frozenset({"messages", "model", "stream", "tools"})
+
+
+class ChatRequest(Struct, frozen=True):
+    """A request: the agent's name, the body for the data port, and what of it is left out (codes of notices)."""
+
+    model: str
+    messages: msgspec.Raw
+    streams: bool
+    with_usage: bool
+    sampling: dict[str, Any]
+    has_tools: bool
+
+
+def read_request(body: bytes) -> ChatRequest:
+    """Read a request.
+
+    Raises:
+        AdapterError: it is wrong, or asks for what no agent can do.
+    """
+    members = {name: value for name, value in read_members(body).items() if bytes(value) != b"null"}
+    for name in members:
+        _check(name, members[name])
+    model, messages = plain(members.get("model", msgspec.Raw(b"null"))), members.get("messages")
+    if not isinstance(model, str) or not model:
+        raise refuse(400, "Name the agent in `model`: its id or its name; GET /v1/models lists them.", "model")
+    if messages is None or bytes(messages)[:1] != b"[":
+        raise refuse(400, "`messages` has to be the list of the conversation's messages.", "messages")
+    streams = plain(members["stream"]) if "stream" in members else False
+    if not isinstance(streams, bool):
+        raise refuse(400, "`stream` is true or false.", "stream")
+    options = plain(members["stream_options"]) if "stream_options" in members else {}
+    with_usage = isinstance(options, dict) and options.get("include_usage") is True
+    sampling = {name: plain(value) for name, value in members.items() if name in _SAMPLING}
+    return ChatRequest(model, messages, streams, with_usage, sampling, bool(plain(members.get("tools", _NOTHING))))
+
+
+_NOTHING = msgspec.Raw(b"null")
+
+
+def _check(name: str, value: msgspec.Raw) -> None:
+    if name in _READ or name in _SAMPLING or name in _IGNORED:
+        return
+    if name in _ONLY:
+        if plain(value) not in _ONLY[name]:
+            allowed = " or ".join(json.dumps(one) for one in _ONLY[name])
+            raise refuse(400, f"`{name}` can only be {allowed} here: an ML Commons agent can't do otherwise.", name)
+        return
+    raise refuse(400, f"`{name}` is not known here, or is nothing that an ML Commons agent can do. Leave it out.", name)
+
+
+def write_input(request: ChatRequest, agent: AgentProfile) -> tuple[bytes, list[str]]:
+    """Return the body for the data port, and the codes of what is left out.
+
+    The messages go on as they are written: the unified input takes OpenAI's spelling.
+    """
+    taken = {name: value for name, value in request.sampling.items() if takes(agent, name)}
+    notices = [SAMPLING_LEFT_OUT] if len(taken) < len(request.sampling) else []
+    if request.has_tools:
+        notices.append(TOOLS_LEFT_OUT)
+    return msgspec.json.encode({"input": request.messages, "parameters": taken}), notices
+
+
+def takes(agent: AgentProfile, name: str) -> bool:
+    """Return True if the template of the agent's LLM has a place for the parameter."""
+    place = rf"\$\{{parameters\.{name}(:-[^}}]*)?\}}"
+    return bool(agent.models) and re.search(place, agent.models[0].connector.request_body) is not None
+
+
+# Answers
+
+
+_FINISH = {
+    "max_tokens": "length",
+    "max_iterations": "length",
+    "model_context_window_exceeded": "length",
+    "content_filtered": "content_filter",
+    "guardrail_intervened": "content_filter",
+    "refusal": "content_filter",
+}
+
+
+def finish_reason(result: RunResult) -> str:
+    """Return OpenAI's name for why an answer ended. A reason that it has no name for is `stop`."""
+    return "tool_calls" if result.calls else _FINISH.get(result.reason, "stop")
+
+
+def write_usage(usage: Usage | None) -> dict[str, Any] | None:
+    """Return the tokens in OpenAI's form; None unless both counts are known."""
+    if usage is None or usage.input is None or usage.output is None:
+        return None
+    total = usage.total if usage.total is not None else usage.input + usage.output
+    return {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": total}
+
+
+class Completion:
+    """The answer to one request: its parts share an id, a time and the name of the model."""
+
+    def __init__(self, model: str) -> None:
+        self._known = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
+
+    def whole(self, result: RunResult) -> dict[str, Any]:
+        """Return a `chat.completion`."""
+        message: dict[str, Any] = {"role": "assistant", "content": result.text, "refusal": None}
+        if result.calls:
+            message |= {"content": result.text or None, "tool_calls": _tool_calls(result)}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(result)}
+        usage = write_usage(result.usage)
+        return {
+            **self._known,
+            "object": "chat.completion",
+            "choices": [choice],
+            **({"usage": usage} if usage else {}),
+        }
+
+    def chunk(self, delta: Mapping[str, Any], reason: str | None = None) -> bytes:
+        """Return the frame of a `chat.completion.chunk`."""
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return frame({**self._known, "object": "chat.completion.chunk", "choices": [choice]})
+
+    def usage(self, usage: Usage | None) -> bytes:
+        """Return the frame with the tokens, which has no choice."""
+        counts = write_usage(usage)
+        return frame({**self._known, "object": "chat.completion.chunk", "choices": [], "usage": counts})
+
+
+def _tool_calls(result: RunResult) -> list[dict[str, Any]]:
+    return [{"id": id, "type": "function", "function": function} for id, function in result.calls.items()]
+
+
+def frame(document: Any) -> bytes:
+    """Return an event with a JSON value."""
+    return b"data: %b\n\n" % msgspec.json.encode(document)
+
+
+async def write_stream(run: RunScope, completion: Completion, with_usage: bool) -> AsyncGenerator[bytes, None]:
+    """Yield the frames of a streamed answer: a role, the text as it comes, open calls, the reason, `[DONE]`.
+
+    A run that fails ends with the frame of its error, and without `[DONE]`.
+    """
+    result = RunResult(calls={})
+    try:
+        async with run as begun:
+            yield completion.chunk({"role": "assistant", "content": ""})
+            async for event in begun.events():
+                match event:
+                    case TextDelta():
+                        yield completion.chunk({"content": event.text})
+                    case CallStart():
+                        result.calls[event.id] = {"name": event.name, "arguments": ""}
+                    case CallArguments():
+                        result.calls[event.id]["arguments"] += event.text
+                    case ToolResult():
+                        result.calls.pop(event.id, None)
+                    case RunFailed():
+                        raise failed(event)
+                    case RunEnded():
+                        result.reason = event.reason
+                    case _:
+                        note_usage(result, event)
+    except AdapterError as error:
+        yield frame(write_error(error.fault))
+        return
+    for index, call in enumerate(_tool_calls(result)):
+        yield completion.chunk({"tool_calls": [{"index": index, **call}]})
+    yield completion.chunk({}, finish_reason(result))
+    if with_usage:
+        yield completion.usage(result.usage)
+    yield b"data: [DONE]\n\n"
+
+
+# Errors
+
+
+_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+def write_error(fault: Fault) -> dict[str, Any]:
+    """Return an error in OpenAI's form. All four members are there."""
+    kind = _TYPES.get(fault.status) or ("invalid_request_error" if fault.status < 500 else "server_error")
+    code = "model_not_found" if fault.type == "AgentNotFound" else fault.code or fault.type
+    place = _PLACES.get(fault.place.partition("[")[0].partition(".")[0], "")
+    param = place + fault.place[len("input") :] if place else fault.place
+    message = fault.message.replace("[input", f"[{place}", 1) if place and "[input" in fault.message else fault.message
+    return {"error": {"message": message, "type": kind, "param": param or None, "code": code}}
+
+
+_PLACES = {"input": "messages"}
+"""What clients call a member of the data port's body."""
+
+
+def error_response(error: AdapterError) -> JSONResponse:
+    """Return the response for an error. A client must not repeat a run whose tools may have acted."""
+    fault, headers = error.fault, {}
+    if fault.retry_after:
+        headers["Retry-After"] = str(fault.retry_after)
+    if fault.may_have_run:
+        headers["X-Should-Retry"] = "false"
+    return JSONResponse(write_error(fault), fault.status, headers)
+
+
+# Requests
+
+
+class OpenAI:
+    """The routes of OpenAI's API. place: returns the parts under the settings in effect."""
+
+    def __init__(self, place: Callable[[], Place]) -> None:
+        self._place = place
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes."""
+        return [
+            Route("/v1/chat/completions", _answering(self.complete), methods=["POST"]),
+            Route("/v1/models", _answering(self.models), methods=["GET"]),
+            Route("/v1/models/{model:path}", _answering(self.model), methods=["GET"]),
+        ]
+
+    async def complete(self, request: Request) -> Response:
+        """Run an agent.
+
+        Raises:
+            AdapterError: it is refused, or fails before its answer begins.
+        """
+        place = self._place()
+        asked = read_request(await read_body(request, place.settings.limits.body))
+        caller = place.caller(request)
+        agent = await place.agents(caller).find(asked.model)
+        body, notices = write_input(asked, agent)
+        for code in notices:
+            place.metrics.notice(code)
+        given = RunInput(agent, body, caller, SessionUse(""), address_of(request))
+        completion = Completion(asked.model)
+        if asked.streams:
+            seconds = place.settings.adapters.comment_seconds
+            run = await begin_within(place.begin(given), seconds)
+            known = run.notices if isinstance(run, AgentRun) else ()
+            frames = write_stream(RunScope(run), completion, asked.with_usage)
+            return stream(frames, seconds, notice_headers([*known, *notices]))
+        answered = await unless_left(request, _whole(place, given))
+        if answered is None:
+            return Response(status_code=499)
+        result, known = answered
+        return JSONResponse(completion.whole(result), headers=notice_headers([*known, *notices]))
+
+    async def models(self, request: Request) -> Response:
+        """List the agents."""
+        place = self._place()
+        agents = await place.agents(place.caller(request)).readable()
+        return JSONResponse({"object": "list", "data": [_model(agent) for agent in agents]})
+
+    async def model(self, request: Request) -> Response:
+        """Show one agent."""
+        place = self._place()
+        agent = await place.agents(place.caller(request)).find(request.path_params["model"])
+        return JSONResponse({**_model(Agent(agent.id, agent.name)), "id": request.path_params["model"]})
+
+
+async def _whole(place: Place, given: RunInput) -> tuple[RunResult, Sequence[str]]:
+    run = await place.begin(given)
+    try:
+        return await collect(run), run.notices
+    finally:
+        run.close()
+
+
+def _model(agent: Agent) -> dict[str, Any]:
+    """Return an agent as a model. Names may be equal, ids are not, so the id is the model's."""
+    return {"id": agent.id, "object": "model", "created": agent.created, "owned_by": "ml-commons", "name": agent.name}
+
+
+def _answering(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    """Return a handler that answers with the error that `handle` raises."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            response: Response = await handle(request)
+        except AdapterError as error:
+            return error_response(error)
+        except asyncio.CancelledError:
+            raise
+        return response
+
+    return answer
+
+
+def routes(place: Callable[[], Place]) -> Sequence[Route]:
+    """Return the routes of the adapter."""
+    return OpenAI(place).routes()

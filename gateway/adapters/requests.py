@@ -1,0 +1,241 @@
+"""Requests to the adapters' port and their answers: bodies, clients that leave, event streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from multidict import CIMultiDict
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Send
+
+from gateway.adapters.agents import Agents, Profiles
+from gateway.adapters.callers import Callers
+from gateway.adapters.errors import AdapterError, Fault, refuse
+from gateway.adapters.run import AgentRun, RunInput, begin_run
+from gateway.config.schema import Settings
+from gateway.errors import InvalidInput, MemoryUnavailable
+from gateway.memory.model import StoredMessage
+from gateway.memory.owner import is_signed, knows_users, owner_of, thread_key
+from gateway.memory.reading import read_messages
+from gateway.memory.store import SessionNotFound, Store, StoreError
+from gateway.memory.window import live_messages
+from gateway.mlcommons.profile import AgentProfile
+from gateway.notices import HEADER
+from gateway.observe.metrics import Metrics
+from gateway.proxy.data_port import DataPort
+
+EVENTS = "text/event-stream"
+COMMENT = b":\n\n"
+_T = TypeVar("_T")
+
+
+class Place:
+    """What the adapters use, made from one set of settings."""
+
+    def __init__(
+        self, settings: Settings, port: DataPort, profiles: Profiles, metrics: Metrics, store: Store | None = None
+    ) -> None:
+        self.settings = settings
+        self.port = port
+        self.metrics = metrics
+        self._store = store
+        self._profiles = profiles
+        self._callers = Callers(settings.adapters.keys)
+
+    def caller(self, request: Request) -> CIMultiDict[str]:
+        """Return the headers that say who sent a request."""
+        return self._callers.headers(request.scope["headers"])
+
+    def agents(self, caller: CIMultiDict[str]) -> Agents:
+        """Return the agents of a caller."""
+        return Agents(self.port, self._profiles, self.settings.adapters.agents, caller)
+
+    async def conversation(
+        self, agent: AgentProfile, thread: str, caller: CIMultiDict[str]
+    ) -> tuple[str, list[StoredMessage]]:
+        """Return id and messages of the session that the gateway keeps of a conversation; "" and none without one.
+
+        caller: credentials with which the agent was read, so that the cluster has accepted them.
+
+        Raises:
+            InvalidInput: the tenant's header is missing, or only the cluster can check who sends the request (SigV4).
+            MemoryUnavailable: the store can't be read.
+        """
+        if self._store is None or not thread:
+            return "", []
+        if is_signed(caller):
+            raise InvalidInput(
+                "A signed request (SigV4) can't be answered from the gateway's memory. Send it unsigned."
+            )
+        settings = self.settings
+        owner = await owner_of(caller, agent.id, settings.memory, knows_users(settings))
+        key = thread_key(owner, thread)
+        try:
+            return key.id, live_messages([stored async for stored in read_messages(self._store, key)])
+        except SessionNotFound:
+            return "", []
+        except StoreError as error:
+            raise MemoryUnavailable(f"The gateway's store of sessions can't be read: {error}") from None
+
+    async def begin(self, given: RunInput) -> AgentRun:
+        """Begin a run; raises as `begin_run`."""
+        return await begin_run(self.port, given)
+
+
+def address_of(request: Request) -> tuple[str, int] | None:
+    """Return the client's address."""
+    return (request.client.host, request.client.port) if request.client is not None else None
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """Return the body of a request, which has to be JSON.
+
+    Raises:
+        AdapterError: it has another type or a content coding, is longer than `most` bytes, or the client left.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise AdapterError(Fault(415, "UnsupportedEncoding", "Send the body as JSON: Content-Type: application/json."))
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise AdapterError(Fault(415, "UnsupportedEncoding", "Send the body without a Content-Encoding."))
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            raise AdapterError(Fault(413, "BodyTooLarge", f"The body is longer than {most} bytes (limits.body)."))
+    return bytes(body)
+
+
+def read_members(body: bytes) -> dict[str, msgspec.Raw]:
+    """Return the members of a JSON object, their values as written.
+
+    Raises:
+        AdapterError: it is none.
+    """
+    try:
+        return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise refuse(400, f"The body is not a JSON object: {error}.") from None
+
+
+def plain(value: msgspec.Raw) -> Any:
+    """Return the value of a member.
+
+    Raises:
+        AdapterError: it is no JSON.
+    """
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise refuse(400, f"The body is not valid JSON: {error}.") from None
+
+
+async def unless_left(request: Request, work: Awaitable[_T]) -> _T | None:
+    """Return what `work` returns; None if the client leaves first: the work is cancelled then."""
+    task, left = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait([task, left], return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for one in (task, left):
+            one.cancel()
+        await asyncio.gather(task, left, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def stream(frames: AsyncGenerator[bytes, None], seconds: float, headers: Mapping[str, str]) -> Response:
+    """Return an event stream. It has a comment whenever there was nothing else to send for `seconds`."""
+    own = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **headers}
+    return _EventStream(_with_comments(frames, seconds), headers=own, media_type=EVENTS)
+
+
+class _EventStream(StreamingResponse):
+    """A stream whose events are closed with it: the run is abandoned if the client leaves."""
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        finally:
+            await self.body_iterator.aclose()  # type: ignore[attr-defined]
+
+
+async def _with_comments(frames: AsyncGenerator[bytes, None], seconds: float) -> AsyncIterator[bytes]:
+    coming: asyncio.Future[bytes] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(anext(frames))
+            if not (await asyncio.wait([coming], timeout=seconds))[0]:
+                yield COMMENT
+                continue
+            frame, coming = await coming, None
+            yield frame
+    except StopAsyncIteration:
+        pass
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+        await frames.aclose()
+
+
+async def begin_within(run: Awaitable[AgentRun], seconds: float) -> AgentRun | asyncio.Future[AgentRun]:
+    """Return the run if its answer begins, or it is refused, within some seconds; otherwise what will be the run.
+
+    Raises:
+        AdapterError: it is refused by then.
+    """
+    beginning = asyncio.ensure_future(run)
+    try:
+        done, _ = await asyncio.wait([beginning], timeout=seconds)
+    except BaseException:
+        await _abandon(beginning)
+        raise
+    return beginning.result() if done else beginning
+
+
+async def _abandon(beginning: asyncio.Future[AgentRun]) -> None:
+    beginning.cancel()
+    (begun,) = await asyncio.gather(beginning, return_exceptions=True)
+    if isinstance(begun, AgentRun):
+        begun.close()
+
+
+class RunScope:
+    """A run within a stream: begun by now or not. It is closed with the block, however that ends."""
+
+    def __init__(self, run: AgentRun | asyncio.Future[AgentRun]) -> None:
+        self._run = run
+
+    async def __aenter__(self) -> AgentRun:
+        """Return the run once its answer begins.
+
+        Raises:
+            AdapterError: it is refused.
+        """
+        if isinstance(self._run, AgentRun):
+            return self._run
+        try:
+            self._run = await self._run
+        except asyncio.CancelledError:
+            assert not isinstance(self._run, AgentRun)
+            await _abandon(self._run)
+            raise
+        return self._run
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the run."""
+        if isinstance(self._run, AgentRun):
+            self._run.close()
+
+
+def notice_headers(notices: Sequence[str]) -> dict[str, str]:
+    """Return the header that names notices."""
+    return {HEADER: ", ".join(notices)} if notices else {}

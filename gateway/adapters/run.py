@@ -1,0 +1,164 @@
+"""One run of an agent: a request to the data port, and what its answer says, event by event."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+from multidict import CIMultiDict
+
+from gateway.adapters.errors import AdapterError, Fault, of_answer
+from gateway.execute.run_answer import decode, read_answer
+from gateway.execute.run_events import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    RunEnded,
+    RunEvent,
+    RunFailed,
+    StreamReader,
+    TextDelta,
+    ToolResult,
+    events_of,
+)
+from gateway.memory.model import Usage
+from gateway.mlcommons.profile import AgentProfile
+from gateway.notices import HEADER
+from gateway.ports import SessionUse
+from gateway.proxy.data_port import DataPort
+from gateway.proxy.local_client import LocalResponse, send_request
+
+CUT = "The agent's answer broke off before it was whole."
+BROKEN_CALL = "The arguments of a tool call are not a JSON object: the cluster joins calls that an LLM makes at a time."
+
+
+class RunInput(Struct, frozen=True):
+    """What a run is asked. body: of the request to the data port. session: see `SessionUse`. address: the client's."""
+
+    agent: AgentProfile
+    body: bytes
+    caller: CIMultiDict[str]
+    session: SessionUse
+    address: tuple[str, int] | None = None
+
+
+class AgentRun:
+    """A run whose answer has begun. notices: codes, as in the header of the data port's answers. Close it."""
+
+    def __init__(self, response: LocalResponse, agent: AgentProfile) -> None:
+        self._response = response
+        self._agent = agent
+        self.notices: Sequence[str] = tuple(filter(None, response.header(HEADER.lower()).split(", ")))
+
+    async def events(self) -> AsyncIterator[RunEvent]:
+        """Yield what the answer says. The last one is a `RunEnded` or a `RunFailed`, and no other one is."""
+        arguments: dict[str, str] = {}
+        last: RunEvent | None = None
+        try:
+            async for event in self._read():
+                if last is not None:
+                    continue  # the run is stored, and counted, with the end of its stream
+                match event:
+                    case CallStart():
+                        arguments[event.id] = ""
+                    case CallArguments():
+                        arguments[event.id] = arguments.get(event.id, "") + event.text
+                    case CallEnd() if not is_object(arguments.get(event.id, "")):
+                        event = RunFailed("TOOL_CALL_BROKEN", BROKEN_CALL)
+                if isinstance(event, RunEnded | RunFailed):
+                    last = event
+                else:
+                    yield event
+        except ConnectionResetError:
+            last = last if isinstance(last, RunFailed) else None
+        yield last or RunFailed("", CUT)
+
+    async def _read(self) -> AsyncIterator[RunEvent]:
+        if not self._response.header("content-type").lower().startswith("text/event-stream"):
+            for event in events_of(read_answer(self._agent, await self._response.read())):
+                yield event
+            return
+        reader = StreamReader(self._agent)
+        async for piece in self._response.pieces():
+            for event in reader.feed(piece):
+                yield event
+
+    def close(self) -> None:
+        """End the run, which is abandoned if it is not over."""
+        self._response.close()
+
+
+async def begin_run(port: DataPort, given: RunInput) -> AgentRun:
+    """Send the request; return the run once its answer begins.
+
+    Raises:
+        AdapterError: it was refused, or has failed.
+    """
+    target = f"/_plugins/_ml/agents/{given.agent.id}/_execute/stream"
+    headers = [*given.caller.items(), ("content-type", "application/json"), ("accept-encoding", "identity")]
+    try:
+        response = await send_request(port, "POST", target, headers, given.body, given.address, given.session)
+    except ConnectionResetError:
+        raise AdapterError(Fault(502, "UpstreamUnavailable", CUT, may_have_run=True)) from None
+    if response.status == 200:
+        return AgentRun(response, given.agent)
+    try:
+        body = await response.read()
+    except ConnectionResetError:
+        body = b""
+    finally:
+        response.close()
+    raise of_answer(response.status, body, response.header("retry-after"))
+
+
+def is_object(written: str) -> bool:
+    """Return True for the arguments of a call: a JSON object, or nothing."""
+    return not written or isinstance(decode(written), dict)
+
+
+class RunResult(Struct):
+    """A run that has ended: all of its text, the calls that nobody has answered, and what it says about itself."""
+
+    text: str = ""
+    calls: dict[str, dict[str, Any]] = {}
+    """Name and arguments (JSON text) by the call's id."""
+    usage: Usage | None = None
+    reason: str = ""
+
+
+async def collect(run: AgentRun) -> RunResult:
+    """Return the whole run.
+
+    Raises:
+        AdapterError: it has failed.
+    """
+    result, texts = RunResult(calls={}), []
+    async for event in run.events():
+        match event:
+            case TextDelta():
+                texts.append(event.text)
+            case CallStart():
+                result.calls[event.id] = {"name": event.name, "arguments": ""}
+            case CallArguments():
+                result.calls[event.id]["arguments"] += event.text
+            case ToolResult():
+                result.calls.pop(event.id, None)
+            case RunFailed():
+                raise failed(event)
+            case RunEnded():
+                result.reason = event.reason
+            case _:
+                note_usage(result, event)
+    result.text = "".join(texts)
+    return result
+
+
+def note_usage(result: RunResult, event: RunEvent) -> None:
+    """Take the tokens that an event reports, if it reports any."""
+    result.usage = getattr(event, "usage", result.usage)
+
+
+def failed(event: RunFailed) -> AdapterError:
+    """Return the error for a run that has failed."""
+    return AdapterError(Fault(502, event.code or "RunFailed", event.text or CUT, event.code, may_have_run=True))

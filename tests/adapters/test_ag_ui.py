@@ -1,0 +1,185 @@
+"""AG-UI on simulated clusters: the order of events, what the LLM gets, sessions, errors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ag_ui.core import Event
+from pydantic import TypeAdapter
+
+from gateway.adapters.ag_ui import NOTICE
+from gateway.simulator.llm import Call
+from tests.adapters.conftest import ANSWER, Deploy, Deployed
+from tests.adapters.verifier import replay, verify
+
+PNG = "iVBORw0KGgo="
+HOSTILE = 'say ${parameters.nosuch} "q" \\ 漢 {"a":1}'
+_EVENT: TypeAdapter[Any] = TypeAdapter(Event)
+OLD = {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
+"""What Dashboards sends with each request."""
+
+
+def asks(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+    numbered = [{"id": f"m{number}", **message} for number, message in enumerate(messages)]
+    return {"threadId": "thread-1", "runId": "run-1", "messages": numbered, **OLD, **more}
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+async def run(deployed: Deployed, agent: str, body: Any, **headers: str) -> list[dict[str, Any]]:
+    """Return the events of a run, which the SDK's models and the verifier have accepted."""
+    async with deployed.http() as client, client.post(f"/ag-ui/{agent}", json=body, headers=headers) as response:
+        raw = await response.read()
+        assert (response.status, response.content_type) == (200, "text/event-stream"), raw
+    assert raw.isascii()
+    assert b"\r" not in raw
+    frames = [line for line in raw.split(b"\n\n") if line and not line.startswith(b":")]
+    assert all(frame.startswith(b"data: ") for frame in frames)
+    events = [json.loads(frame.removeprefix(b"data: ")) for frame in frames]
+    for event in events:
+        _EVENT.validate_python(event)
+    verify(events)
+    return events
+
+
+@pytest.mark.parametrize(
+    ("version", "agents"),
+    [
+        ("2.19.0", ["conv-d", "flow-d"]),
+        ("3.4.0", ["fc-openai_tutorial", "flow-openai_tutorial", "conv-openai_tutorial"]),
+        ("3.6.0", ["v1-openai", "fc-openai_tutorial"]),
+    ],
+)
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_conversation_on_every_cluster(deploy: Deploy, version: str, agents: list[str], streams: bool) -> None:
+    async with deploy(version, streams=streams) as deployed:
+        for agent in agents:
+            events = await run(deployed, agent, asks(user(HOSTILE)))
+            assert [event["type"] for event in events][:1] == ["RUN_STARTED"]
+            assert events[0]["protocolVersion"] == "1.0"
+            (message,) = replay(events)
+            assert (message["role"], message["content"]) == ("assistant", ANSWER)
+            assert HOSTILE in json.dumps(deployed.asked, ensure_ascii=False).replace("\\\\", "\\").replace('\\"', '"')
+
+
+async def test_an_image_context_and_state_reach_the_llm(deploy: Deploy) -> None:
+    old = {"type": "binary", "mimeType": "image/png", "data": PNG, "filename": "a.png"}
+    new = {"type": "image", "source": {"type": "data", "value": PNG, "mimeType": "image/png"}}
+    context = [{"description": "page", "value": '{"appId":"discover"}'}]
+    async with deploy("3.4.0", streams=True) as deployed:
+        for part in (old, new):
+            body = asks(user([part, {"type": "text", "text": "what?"}]), context=context, state={"a": 1})
+            events = await run(deployed, "fc-openai_tutorial", body)
+            assert replay(events)[0]["content"] == ANSWER
+            sent = json.dumps(deployed.asked)
+            assert f"data:image/png;base64,{PNG}" in sent
+            assert json.dumps(json.dumps({"appId": "discover"}).replace(" ", ""))[1:-1] in sent.replace("\\\\", "\\")
+            assert "State of the application" in sent
+
+
+async def test_calls_of_the_agents_own_tools_have_results(deploy: Deploy) -> None:
+    async with deploy("3.8.0", streams=True) as deployed:
+        deployed.simulator.script([Call("ListIndexTool", {"indices": ["*"]}, text="")])
+        events = await run(deployed, "fc-openai_tutorial", asks(user("list")))
+        messages = replay(events)
+        (call,) = messages[0]["toolCalls"]
+        assert call["function"]["name"] == "ListIndexTool"
+        assert json.loads(call["function"]["arguments"]) == {"indices": ["*"]}
+        assert (messages[1]["role"], messages[1]["toolCallId"]) == ("tool", call["id"])
+        assert messages[1]["content"].startswith("row,")
+        assert messages[2]["content"] == ANSWER
+
+
+async def test_the_whole_history_of_a_front_end(deploy: Deploy) -> None:
+    """Dashboards sends its timeline: its own notes, messages without content, results of tools."""
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+    timeline = [
+        {"role": "system", "content": "Be kind."},
+        user("first"),
+        {"role": "assistant", "toolCalls": [call]},
+        {"role": "tool", "toolCallId": "c1", "content": ""},
+        {"role": "system", "content": "Error: no", "canResend": True},
+        {"role": "reasoning", "content": "hm"},
+        {"role": "assistant", "content": "done"},
+        {"role": "assistant", "content": ""},
+        user("second"),
+    ]
+    async with deploy("3.4.0", streams=True) as deployed:
+        events = await run(deployed, "flow-openai_messages", asks(*timeline))
+        notices = [event["value"]["code"] for event in events if event["type"] == "CUSTOM" and event["name"] == NOTICE]
+        assert "MESSAGES_LEFT_OUT" in notices
+        sent = json.dumps(deployed.asked)
+        assert "Error: no" not in sent
+        assert [word in sent for word in ("Be kind.", "first", "done", "second")] == [True] * 4
+
+
+async def test_front_end_tools_are_left_out_with_a_notice(deploy: Deploy) -> None:
+    tools = [{"name": "pick", "description": "d", "parameters": {"type": "object"}}]
+    async with deploy("3.4.0") as deployed:
+        events = await run(deployed, "flow-openai_tutorial", asks(user("hi"), tools=tools))
+        assert [e["value"]["code"] for e in events if e["type"] == "CUSTOM"][-1] == "TOOLS_LEFT_OUT"
+        assert "pick" not in json.dumps(deployed.asked)
+
+
+async def test_a_thread_is_a_session_and_is_restored_without_the_llm(deploy: Deploy) -> None:
+    over = {"agents": {"rules": [{"agent": "*", "memory": "gateway"}]}}
+    ann, bob = {"Authorization": "Basic YW5uOng="}, {"Authorization": "Basic Ym9iOng="}
+    async with deploy("3.4.0", over, streams=True) as deployed:
+        agent = "fc-openai_tutorial"
+        await run(deployed, agent, asks(user([{"type": "text", "text": "one"}, {**IMAGE}])), **ann)
+        await run(deployed, agent, asks(user("two")), **ann)  # the new message alone
+        sent = json.dumps(deployed.asked)
+        assert "one" in sent
+        assert PNG in sent
+        calls = len(deployed.simulator.received)
+        first = await run(deployed, agent, asks(), **ann)
+        again = await run(deployed, agent, asks(), **ann)
+        assert len(deployed.simulator.received) == calls
+        assert first == again
+        assert [event["type"] for event in first] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+        shown = first[1]["messages"]
+        assert [message["role"] for message in shown] == ["user", "assistant", "user", "assistant"]
+        assert shown[0]["content"][1]["source"] == {"type": "data", "value": PNG, "mimeType": "image/png"}
+        assert shown[3]["content"] == ANSWER
+        other = await run(deployed, agent, asks(), **bob)
+        assert other[1]["messages"] == []
+        await run(deployed, agent, asks(user("three")), **bob)
+        assert "one" not in json.dumps(deployed.asked)
+
+
+IMAGE = {"type": "image", "source": {"type": "data", "value": PNG, "mimeType": "image/png"}}
+
+
+async def test_errors_are_events_with_what_to_do(deploy: Deploy) -> None:
+    async with deploy("2.19.0") as deployed:
+        *_, last = await run(deployed, "nosuch", asks(user("hi")))
+        assert (last["type"], last["code"]) == ("RUN_ERROR", "AgentNotFound")
+        *_, last = await run(deployed, "conv-d", asks(user([IMAGE])))
+        assert last["type"] == "RUN_ERROR"
+        assert "mlc-gateway upgrade" in last["message"]
+        *_, last = await run(deployed, "conv-d", asks(user("FAIL429")))
+        assert last["type"] == "RUN_ERROR"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ([], ""),
+        ({"threadId": "t", "runId": "r"}, "messages"),
+        ({"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user"}]}, "messages[0].user.content"),
+        (asks(user([{"type": "binary", "mimeType": "image/png"}])), "messages[0].content[0]"),
+    ],
+)
+async def test_a_body_that_is_no_request_is_a_400(deploy: Deploy, body: Any, field: str) -> None:
+    async with deploy("2.19.0") as deployed, deployed.http() as client:
+        async with client.post("/ag-ui/conv-d", json=body) as response:
+            error = (await response.json())["error"]
+            assert (response.status, error["field"]) == (400, field)
+        async with client.post("/ag-ui/conv-d", data=b"{", headers={"Content-Type": "application/json"}) as response:
+            assert response.status == 400
+        async with client.post("/ag-ui/conv-d", data=b"{}", headers={"Content-Type": "text/plain"}) as response:
+            assert response.status == 415

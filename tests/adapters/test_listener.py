@@ -1,0 +1,235 @@
+"""The adapters' port: who may use it, keys, clients that leave, streams that break, reload."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import aiohttp.web
+import openai
+import pytest
+from aiohttp.test_utils import TestServer
+
+from gateway.adapters.requests import COMMENT
+from gateway.config.load import ConfigError
+from tests.adapters.conftest import ANSWER, Deploy
+from tests.conftest import StartGateway, settings_for
+from tests.execute.stub_cluster import V1, Cluster
+from tests.execute.test_stream_watch import STREAM
+
+QUESTION: list[Any] = [{"role": "user", "content": "hi"}]
+BODY = {"model": "conv-d", "messages": QUESTION}
+AG_UI = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "hi"}]}
+PORT = {"listen": {"adapters_port": 0}}
+
+
+@pytest.mark.parametrize(
+    ("headers", "settings", "status"),
+    [
+        ({}, {}, 200),
+        ({"Host": "localhost:1"}, {}, 200),
+        ({"Host": "[::1]:9"}, {}, 200),
+        ({"Host": "evil.example"}, {}, 403),
+        ({"Host": "app.example:80"}, {"hosts": ["*.example"]}, 200),
+        ({"Host": "localhost"}, {"hosts": ["*.example"]}, 403),
+        ({"Origin": "https://evil.example"}, {}, 403),
+        ({"Origin": "null"}, {}, 403),
+        ({"Origin": "https://app.example"}, {"origins": ["https://app.example"]}, 200),
+        ({"Origin": "https://app.example:8443"}, {"origins": ["https://app.example"]}, 403),
+        ({"Origin": "https://any.example"}, {"origins": ["*"]}, 200),
+    ],
+)
+async def test_other_hosts_and_foreign_pages_are_refused(
+    deploy: Deploy, headers: dict[str, str], settings: Any, status: int
+) -> None:
+    async with deploy("2.19.0", {"adapters": settings}) as deployed, deployed.http() as client:
+        for path, body in (("/v1/chat/completions", BODY), ("/ag-ui/conv-d", AG_UI)):
+            async with client.post(path, json=body, headers=headers) as response:
+                text = await response.text()
+                assert response.status == status
+                if status == 403:
+                    assert "adapters." in json.loads(text)["error"]["message"]
+                elif "Origin" in headers:
+                    assert response.headers["Access-Control-Allow-Origin"] in (headers["Origin"], "*")
+        assert bool(deployed.simulator.received) is (status == 200)
+
+
+async def test_a_page_asks_first(deploy: Deploy) -> None:
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+    async with (
+        deploy("2.19.0", {"adapters": {"origins": ["https://app.example"]}}) as deployed,
+        deployed.http() as client,
+    ):
+        async with client.options("/ag-ui/conv-d", headers={"Origin": "https://app.example", **asks}) as response:
+            assert response.status == 200
+            assert "authorization" in response.headers["Access-Control-Allow-Headers"]
+        async with client.options("/ag-ui/conv-d", headers={"Origin": "https://other.example", **asks}) as response:
+            assert response.status == 403
+
+
+async def test_a_key_stands_for_credentials_and_is_seen_nowhere(start_gateway: StartGateway, tmp_path: Path) -> None:
+    key, credentials = "canary-0123456789abcdef", tmp_path / "authorization"
+    (tmp_path / "key").write_text(key)
+    credentials.write_text("Basic YWRtaW46YWRtaW4=")
+    keys = [{"key": {"file": str(tmp_path / "key")}, "authorization": {"file": str(credentials)}}]
+    cluster = Cluster()
+    async with serving(cluster.answer) as url:
+        gateway = await start_gateway(url, None, {**PORT, "adapters": {"keys": keys}})
+        base = f"http://127.0.0.1:{gateway.adapters_port}/v1"
+        async with openai.AsyncOpenAI(base_url=base, api_key=key, max_retries=0) as client:
+            await client.chat.completions.create(model=V1, messages=QUESTION)
+        async with openai.AsyncOpenAI(base_url=base, api_key="other", max_retries=0) as client:
+            await client.chat.completions.create(model=V1, messages=QUESTION)
+    sent = [headers.get("Authorization") for headers in cluster.lookups]
+    assert set(sent) == {"Basic YWRtaW46YWRtaW4=", "Bearer other"}
+    assert key not in str(cluster.lookups)
+
+
+@asynccontextmanager
+async def serving(answer: Any) -> AsyncIterator[str]:
+    app = aiohttp.web.Application()
+    app.router.add_route("*", "/{tail:.*}", answer)
+    async with TestServer(app) as server:
+        yield f"http://127.0.0.1:{server.port}"
+
+
+class Broken:
+    """A cluster whose stream ends after some bytes, in one of several ways."""
+
+    def __init__(self) -> None:
+        self.cluster, self.size, self.cuts = Cluster(), 0, False
+        self.asked, self.left = asyncio.Event(), asyncio.Event()
+        self.waits = False
+
+    async def answer(self, request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
+        if request.method == "GET":
+            return await self.cluster.answer(request)
+        response = aiohttp.web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(STREAM[: self.size])
+        self.asked.set()
+        if self.waits:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.left.set()
+        if self.cuts:
+            assert request.transport is not None
+            request.transport.abort()
+        return response
+
+
+@pytest.mark.parametrize("cuts", [False, True], ids=["ended", "cut"])
+async def test_an_answer_that_ends_at_any_byte_is_never_taken_for_whole(
+    start_gateway: StartGateway, cuts: bool
+) -> None:
+    broken = Broken()
+    broken.cuts = cuts
+    async with serving(broken.answer) as url:
+        gateway = await start_gateway(url, None, PORT)
+        base = f"http://127.0.0.1:{gateway.adapters_port}"
+        client = openai.AsyncOpenAI(base_url=f"{base}/v1", api_key="k", max_retries=0)
+        async with client, aiohttp.ClientSession(base) as http:
+            for size in [*range(0, len(STREAM) - 5, 11 if cuts else 7), len(STREAM) - 5]:
+                broken.size = size
+                with pytest.raises(openai.APIError):
+                    async for _ in await client.chat.completions.create(model=V1, messages=QUESTION, stream=True):
+                        pass
+                with pytest.raises(openai.APIError):
+                    await client.chat.completions.create(model=V1, messages=QUESTION)
+                async with http.post(f"/ag-ui/{V1}", json=AG_UI) as response:
+                    *_, last = (await response.text()).strip().split("\n\n")
+                    assert json.loads(last.removeprefix("data: "))["type"] == "RUN_ERROR"
+            broken.size, broken.cuts = len(STREAM), False
+            answer = await client.chat.completions.create(model=V1, messages=QUESTION)
+            assert answer.choices[0].message.content == "It is größer."
+
+
+@pytest.mark.parametrize("path", ["/ag-ui/conv", "/v1/chat/completions", "stream"])
+async def test_a_client_that_leaves_ends_the_run(start_gateway: StartGateway, path: str) -> None:
+    broken = Broken()
+    broken.waits, broken.size = True, 200
+    async with serving(broken.answer) as url:
+        gateway = await start_gateway(url, None, PORT)
+        body: Any = {"model": V1, "messages": QUESTION, "stream": path == "stream"}
+        target = f"/ag-ui/{V1}" if path.startswith("/ag-ui") else "/v1/chat/completions"
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.adapters_port}") as client:
+            request = asyncio.create_task(client.post(target, json=AG_UI if "ag-ui" in target else body))
+            await broken.asked.wait()
+            if "completions" not in path:
+                response = await request
+                await response.content.readany()
+                response.close()
+            else:
+                request.cancel()
+                await asyncio.gather(request, return_exceptions=True)
+            await asyncio.wait_for(broken.left.wait(), 30)
+
+
+async def test_a_stream_with_nothing_to_send_has_comments(start_gateway: StartGateway) -> None:
+    broken = Broken()
+    broken.waits = True
+    async with serving(broken.answer) as url:
+        gateway = await start_gateway(url, None, {**PORT, "adapters": {"comment_seconds": 0.02}})
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.adapters_port}") as client:
+            body = {"model": V1, "messages": QUESTION, "stream": True}
+            for path, asked in ((f"/ag-ui/{V1}", AG_UI), ("/v1/chat/completions", body)):
+                async with client.post(path, json=asked) as response:
+                    seen = b""
+                    while COMMENT * 2 not in seen:
+                        seen += await response.content.readany()
+
+
+async def test_new_settings_apply_from_the_next_request_on(deploy: Deploy) -> None:
+    async with deploy("2.19.0") as deployed, deployed.openai() as client:
+        await client.chat.completions.create(model="conv-d", messages=QUESTION)
+        over = {"adapters": {"agents": {"helper": deployed.agents["conv-d"]}}, **PORT}
+        settings = settings_for(
+            deployed.simulator.url, {**over, "listen": {**over["listen"], "http": deployed.http_server}}
+        )
+        await deployed.gateway.reload(settings, deployed.gateway.log)
+        answer = await client.chat.completions.create(model="helper", messages=QUESTION)
+        assert answer.choices[0].message.content == ANSWER
+        with pytest.raises(openai.NotFoundError):
+            await client.chat.completions.create(model="conv-d", messages=QUESTION)
+
+
+async def test_a_missing_package_is_named(start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    for name in [name for name in sys.modules if name.startswith("gateway.adapters")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(ConfigError, match=r"uvicorn, which is not installed: pip install 'mlc-gateway\[adapters\]'"):
+        await start_gateway("http://127.0.0.1:1", None, PORT)
+
+
+async def test_a_body_that_is_too_long_or_coded_is_refused(deploy: Deploy) -> None:
+    async with deploy("2.19.0", {"limits": {"body": 1000}}) as deployed, deployed.http() as client:
+        for path in ("/v1/chat/completions", "/ag-ui/conv-d"):
+            async with client.post(path, json={"a": "x" * 2000}) as response:
+                assert response.status == 413
+            async with client.post(path, json={}, headers={"Content-Encoding": "gzip"}) as response:
+                assert response.status == 415
+        async with client.get("/nosuch") as response:
+            assert response.status == 404
+            assert "/nosuch" in (await response.json())["error"]["message"]
+        async with client.get("/ag-ui/conv-d") as response:
+            assert response.status == 405
+
+
+def test_nothing_is_imported_without_the_port() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from gateway.app import build; from gateway.config.load import load; build(load(None, {}, {}));"
+        "print([n for n in ('starlette', 'uvicorn', 'ag_ui', 'pydantic') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
