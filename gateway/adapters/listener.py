@@ -83,7 +83,7 @@ class AdapterListener:
 
     def fault(self) -> None:
         """Log the exception that is being handled."""
-        self._log.exception("internal error", port="adapters")
+        self._log.exception("internal error of an adapter")
 
     async def start(self) -> None:
         """Bind and listen.
