@@ -175,10 +175,20 @@ def _prepared(agent_input: AgentInput, provider: str) -> tuple[AgentInput, tuple
     - On Bedrock, a tool's result is one text, as only its first part is sent, and documents have the cluster's name.
     - On OpenAI, a turn of calls alone gets a text: its content is always a list, and OpenAI refuses an empty one.
     """
-    notices: list[Notice] = []
+    notices = [Notice("IMAGE_DETAIL_LEFT_OUT", _NO_DETAIL, block.at) for block in agent_input.media if block.detail]
     change = _for_bedrock if provider == conversational_v2.BEDROCK else _for_openai
-    messages = tuple(change(message, notices) for message in agent_input.messages)
+    messages = tuple(change(_without_detail(message), notices) for message in agent_input.messages)
     return replace(agent_input, messages=messages), tuple(notices)
+
+
+_NO_DETAIL = 'the cluster sends images to the LLM without their "detail"'
+
+
+def _without_detail(message: Message) -> Message:
+    def plain(block: ContentBlock) -> ContentBlock:
+        return replace(block, detail="") if isinstance(block, Media) and block.detail else block
+
+    return replace(message, content=tuple(map(plain, message.content)))
 
 
 def _for_bedrock(message: Message, notices: list[Notice]) -> Message:

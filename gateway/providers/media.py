@@ -93,6 +93,8 @@ def _check_row(block: Media, table: MediaTable, limits: Capabilities, findings: 
             help=f"Convert the {block.kind} to {' or '.join(formats)}.",
         )
         return False
+    if block.detail and not limits.image_detail:
+        findings.note("IMAGE_DETAIL_LEFT_OUT", block.at, f'{limits.label} knows no "detail" of an image')
     return _check_url(block, limits, findings)
 
 

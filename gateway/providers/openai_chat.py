@@ -47,6 +47,7 @@ _MEDIA: MediaTable = {
 }
 
 OPENAI = Capabilities(
+    image_detail=True,
     label="OpenAI chat completions",
     request=RequestLimits({"image": 500}, 50_000_000),  # [D] 500 images, 50 MB in all
     media=_MEDIA,
@@ -221,7 +222,8 @@ class _Writer:
     def _media(self, block: Media) -> dict[str, Any]:
         match block.kind:
             case "image":
-                return {"type": "image_url", "image_url": {"url": self._url(block)}}
+                detail = {"detail": block.detail} if block.detail else {}
+                return {"type": "image_url", "image_url": {"url": self._url(block), **detail}}
             case "document":
                 self._documents += 1
                 filename = block.name or f"document-{self._documents}.{block.format}"

@@ -6,10 +6,10 @@ one of the tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from gateway.unified import sources, tools
+from gateway.unified import sources, spellings, tools
 from gateway.unified.model import MEDIA_KINDS, ContentBlock, ConverseBlock, Json, Media, MediaKind, Text
 from gateway.unified.validate import Fields, Reading, child, json_type, shorten
 
@@ -32,7 +32,18 @@ def _json(block: Fields) -> Json | None:
 
 
 def _typed_media(kind: MediaKind) -> Reader:
-    return lambda block: sources.read_typed(kind, block)
+    def read(block: Fields) -> Media | None:
+        if spellings.is_flat(block):
+            return spellings.read_flat(kind, block)
+        if isinstance(block.peek(kind), str):
+            return spellings.read_own_member(kind, block)
+        return sources.read_typed(kind, block)
+
+    return read
+
+
+def _file(block: Fields) -> Media | None:
+    return sources.read_file(block) if block.peek("file") is not None else spellings.read_by_mime_type(block)
 
 
 def _bare_media(kind: MediaKind) -> Reader:
@@ -60,7 +71,12 @@ def _typed_result(block: Fields) -> Block | None:
 
 
 # Blocks without a `type`, by the name of their only member. A tool result may hold those of the first lines.
-_BARE_RESULT: dict[str, Reader] = {"text": _text, **{kind: _bare_media(kind) for kind in MEDIA_KINDS}}
+_BARE_RESULT: dict[str, Reader] = {
+    "text": _text,
+    **{kind: _bare_media(kind) for kind in MEDIA_KINDS},
+    **dict.fromkeys(("inlineData", "inline_data"), spellings.read_inline_data),
+    **dict.fromkeys(("fileData", "file_data"), spellings.read_file_data),
+}
 _BARE: dict[str, Reader] = {
     **_BARE_RESULT,
     "toolUse": tools.read_tool_use,
@@ -72,16 +88,34 @@ _TYPED_RESULT: dict[str, Reader] = {
     **{kind: _typed_media(kind) for kind in MEDIA_KINDS},
     "image_url": sources.read_image_url,
     "input_audio": sources.read_input_audio,
-    "file": sources.read_file,
+    "file": _file,
+    "input_text": spellings.read_responses_text,
+    "output_text": spellings.read_responses_text,
+    "input_image": spellings.read_input_image,
+    "input_file": spellings.read_input_file,
+    "binary": spellings.read_by_mime_type,
 }
 _TYPED: dict[str, Reader] = {
     **_BARE,
     **_TYPED_RESULT,
     "tool_use": tools.read_typed_tool_use,
     "tool_result": _typed_result,
+    "tool-call": spellings.read_tool_call,
+    "tool-result": spellings.read_tool_output,
 }
 
 BLOCK_TYPES = tuple(_TYPED)
+_ALIASES = frozenset(
+    {
+        "inlineData", "inline_data", "fileData", "file_data", "input_text", "output_text", "input_image", "input_file",
+        "binary", "tool-call", "tool-result",
+    }
+)  # fmt: skip
+"""Clients' own spellings, which errors do not list."""
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(name for name in names if name not in _ALIASES)
 
 
 def is_block(item: dict[str, Any]) -> bool:
@@ -107,10 +141,9 @@ def read_result_content(reading: Reading, written: Any, at: str) -> list[tools.R
     """Return the content of a tool result, which is a string or an array of blocks."""
     if isinstance(written, str):
         return [Text(reading.text(written, at), at)]
-    if not isinstance(written, list) or not written:
-        reason = "The content is empty" if written == [] else "The content has the wrong type"
-        got = "empty array" if written == [] else json_type(written)
-        reading.problems.add(at, reason, "string, or non-empty array of content blocks", got)
+    if not isinstance(written, list):
+        reason = "The content has the wrong type"
+        reading.problems.add(at, reason, "string, or array of content blocks", json_type(written))
         return []
     reading.add_items(len(written), at)
     typed, bare = {**_TYPED_RESULT, "json": _json}, {**_BARE_RESULT, "json": _json}
@@ -135,7 +168,7 @@ def _reader(block: Fields, item: dict[str, Any], typed: dict[str, Reader], bare:
     if block.has("type"):
         kind = block.string("type")
         if kind is not None and kind not in typed:
-            block.problem("type", "Unsupported content block type", f"one of {', '.join(typed)}", shorten(kind))
+            block.problem("type", "Unsupported content block type", f"one of {_listed(typed)}", shorten(kind))
         return typed.get(kind) if kind is not None else None
     present = [name for name in bare if item.get(name) is not None] or [name for name in bare if name in item]
     if len(present) == 1:
@@ -144,11 +177,11 @@ def _reader(block: Fields, item: dict[str, Any], typed: dict[str, Reader], bare:
         reason = f"A content block may hold only one of {', '.join(present)}"
         block.reading.problems.add(block.at, reason, "one member", ", ".join(present))
     elif misplaced := [name for name in item if name in _BARE]:
-        expected = f"one of {', '.join(bare)}"
+        expected = f"one of {_listed(bare)}"
         block.problem(misplaced[0], f'A content block "{misplaced[0]}" is not allowed here', expected, misplaced[0])
     else:
         got = ", ".join(shorten(name) for name in list(item)[:5]) or "an empty object"
-        block.problem("type", 'Missing "type"', f"one of {', '.join(typed)}", got)
+        block.problem("type", 'Missing "type"', f"one of {_listed(typed)}", got)
     return None
 
 

@@ -71,7 +71,8 @@ class Media:
     """An image, video, document or audio block.
 
     format: normalised (``jpeg`` for jpg, ``md`` for markdown, ``html`` for htm, ``three_gp`` for 3gp).
-    name: a document's name, if the client gave one.
+    name: a document's name, if the client gave one. detail: how closely the model is to look at an image (OpenAI's
+        low, high, original); "" for its own choice.
     """
 
     kind: MediaKind
@@ -79,6 +80,7 @@ class Media:
     source: Source
     at: str
     name: str | None = None
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

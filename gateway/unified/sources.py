@@ -3,6 +3,7 @@
 {"type": "base64"|"url", "format", "data"}            the RFC's spelling
 {"bytes": …}, {"s3Location": …}, {"location": …}      Bedrock Converse and Strands, `format` one level up
 {"url": …}                                            the same, for media by any URL, as sessions are stored
+{"type": "data"|"url", "value", "mimeType"}           AG-UI
 {"type": "base64", "media_type", "data"}, {"type": "url", "url"}     Anthropic
 image_url, input_audio, file                          OpenAI content parts
 """
@@ -149,7 +150,8 @@ def read_bucket_owner(location: Fields) -> str | None:
 
 
 _TYPE_EXPECTED = '"base64" or "url"'
-_FORMAT_NAMES = ("format", "media_type", "mime_type", "mimeType")
+FORMAT_NAMES = ("format", "media_type", "mime_type", "mimeType", "mediaType")
+_URL_NAMES = ("data", "url", "uri")
 _URL_START = re.compile(rb"(https?|s3|gs)://", re.IGNORECASE)
 _AS_URL = 'To send a URL, use a block with "source": {"type": "url", "format": …, "data": <URL>}.'
 _FORMAT_FROM_URL = 'a URL whose path ends in a known file extension, or {"type": "url", "format": …, "data": <URL>}'
@@ -192,6 +194,10 @@ def read_body(kind: MediaKind, body: Fields, at: str) -> Media | None:
     return Media(kind, fmt, where, at, name)
 
 
+DETAILS = ("auto", "low", "high", "original")
+"""How closely a model looks at an image (OpenAI)."""
+
+
 def read_image_url(part: Fields) -> Media | None:
     """Read OpenAI's ``image_url``: an object with `url`, or the URL itself."""
     written = part.get("image_url")
@@ -201,18 +207,14 @@ def read_image_url(part: Fields) -> Media | None:
         if inner is None:
             return None
         holder, name = inner, "url"
-        detail = inner.string("detail", required=False)
-        if detail not in (None, "auto"):
-            inner.problem(
-                "detail",
-                '"detail" is not supported: not every provider has it',
-                '"auto", or no "detail"',
-                shorten(detail or ""),
-            )
-    found = _read_reference("image", holder, name)
+    written = holder.string("detail", required=False)
+    if written not in (None, *DETAILS):
+        holder.problem("detail", 'Unknown "detail"', f"one of {', '.join(DETAILS)}", shorten(written or ""))
+    detail = "" if written in (None, "auto") else written
+    found = read_reference("image", holder, name)
     if holder is not part:
         holder.done()
-    return Media("image", found[0], found[1], part.at) if found else None
+    return Media("image", found[0], found[1], part.at, detail=detail or "") if found else None
 
 
 def read_input_audio(part: Fields) -> Media | None:
@@ -220,7 +222,7 @@ def read_input_audio(part: Fields) -> Media | None:
     audio = part.object("input_audio", "object with data and format")
     if audio is None:
         return None
-    found = _read_base64("audio", audio, "data", audio)
+    found = read_base64("audio", audio, "data", audio)
     audio.done()
     return Media("audio", found[0], found[1], part.at) if found else None
 
@@ -240,12 +242,12 @@ def read_file(part: Fields) -> Media | None:
             "file_id",
         )
     else:
-        found = _read_reference("document", file, "file_data", name or "")
+        found = read_reference("document", file, "file_data", name or "")
     file.done()
     return Media("document", found[0], found[1], part.at, name) if found else None
 
 
-_Found = tuple[str, Base64 | Url] | None
+Found = tuple[str, Base64 | Url] | None
 
 
 def _document_name(body: Fields) -> str | None:
@@ -253,15 +255,15 @@ def _document_name(body: Fields) -> str | None:
     return body.name(member) if member else None
 
 
-def _read_source(kind: MediaKind, source: Fields, body: Fields) -> _Found:
+def _read_source(kind: MediaKind, source: Fields, body: Fields) -> Found:
     if source.has("type"):
         return _read_source_of_type(kind, source, body)
     member = source.one_of(("bytes", "s3Location", "location", "url"))
     match member:
         case "url":
-            return _read_url(kind, source, body, SCHEMES)
+            return read_url_source(kind, source, body, SCHEMES)
         case "bytes":
-            return _read_base64(kind, source, "bytes", body)
+            return read_base64(kind, source, "bytes", body)
         case "s3Location" | "location":
             return _read_s3(kind, source, member, body)
         case _:
@@ -270,15 +272,18 @@ def _read_source(kind: MediaKind, source: Fields, body: Fields) -> _Found:
             return None
 
 
-def _read_source_of_type(kind: MediaKind, source: Fields, body: Fields) -> _Found:
+def _read_source_of_type(kind: MediaKind, source: Fields, body: Fields) -> Found:
     written = source.string("type", _TYPE_EXPECTED)
     match (written or "").lower():
         case "base64":
-            return _read_base64(kind, source, "data", source, body)
+            return read_base64(kind, source, "data", source, body)
+        case "data":
+            return read_base64(kind, source, "value", source, body)
         case "url":
-            return _read_url(kind, source, body, SCHEMES)
+            names = _URL_NAMES if source.peek("value") is None else ("value",)
+            return read_url_source(kind, source, body, SCHEMES, names)
         case "s3":
-            return _read_url(kind, source, body, ("s3",))
+            return read_url_source(kind, source, body, ("s3",))
         case _:
             if written is not None:
                 source.problem("type", "Unsupported source type", _TYPE_EXPECTED, shorten(written))
@@ -293,7 +298,8 @@ def _check_unknown(kind: MediaKind, source: Fields, body: Fields) -> None:
         source.require("data", "base64 data or a URL")
 
 
-def _read_base64(kind: MediaKind, source: Fields, name: str, *format_holders: Fields) -> _Found:
+def read_base64(kind: MediaKind, source: Fields, name: str, *format_holders: Fields) -> Found:
+    """Read base64 data, or a ``data:`` URL, in member `name`; the first of `format_holders` with a format names it."""
     payload, mime = _payload(source, name)
     fmt = _format(kind, *format_holders, mime=mime, place=source.place(name))
     return (fmt, payload) if fmt and payload else None
@@ -337,12 +343,14 @@ def _base64(holder: Fields, name: str) -> tuple[Base64 | None, str]:
     return Base64(content, written if is_lifted else extracted.new_token()), mime or ""
 
 
-def _read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = "") -> _Found:
+def read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = "") -> Found:
     """Read a URL, which may be a ``data:`` URL, in a spelling without a member for the format."""
     written = holder.require(name, f"a data: URL, or {EXPECTED}")
     if written is None:
         return None
-    if isinstance(written, str) and (name == "file_data" or _start(holder.reading, written).lower() == "data:"):
+    if isinstance(written, str) and (
+        name == "file_data" or _start(holder.reading, written).lower().startswith("data:")
+    ):
         payload, mime = _payload(holder, name)
         fmt = formats.normalise(kind, mime) or formats.from_path(kind, filename)
         if payload and not fmt:
@@ -361,20 +369,29 @@ def _format_of_url(kind: MediaKind, holder: Fields, name: str, url: str) -> str 
     return fmt
 
 
+def starts_as_url(holder: Fields, name: str) -> bool:
+    """Return True if a member is text that begins as a URL, other than a ``data:`` URL."""
+    written = holder.get(name)
+    return isinstance(written, str) and _URL_START.match(_start(holder.reading, written).encode()) is not None
+
+
 def _start(reading: Reading, written: str) -> str:
-    """Return the first five characters of a string, after white space."""
+    """Return the first characters of a string, after white space."""
     if written not in reading.extracted.blobs:
-        return written.lstrip()[:5]
+        return written.lstrip()[:8]
     try:
-        return bytes(reading.extracted.data(written)[:100]).decode("latin-1").lstrip()[:5]
+        return bytes(reading.extracted.data(written)[:100]).decode("latin-1").lstrip()[:8]
     except Unreadable:
         return ""
 
 
-def _read_url(kind: MediaKind, source: Fields, body: Fields, schemes: tuple[str, ...]) -> _Found:
-    member = source.one_of(("data", "url", "uri")) or "data"
+def read_url_source(
+    kind: MediaKind, source: Fields, body: Fields, schemes: tuple[str, ...], names: tuple[str, ...] = _URL_NAMES
+) -> Found:
+    """Read a URL. body: holds the format if `source` does not. names: of its member, where it has another name."""
+    member = source.one_of(names) or "data"
     url = read_url(source, member, schemes)
-    if member == "url" and not any(holder.has(name) for holder in (source, body) for name in _FORMAT_NAMES):
+    if member == "url" and not any(holder.has(name) for holder in (source, body) for name in FORMAT_NAMES):
         # Anthropic's spelling has no member for the format.
         fmt = _format_of_url(kind, source, member, url) if url else None
     else:
@@ -383,7 +400,7 @@ def _read_url(kind: MediaKind, source: Fields, body: Fields, schemes: tuple[str,
     return (fmt, Url(url, owner)) if url and fmt else None
 
 
-def _read_s3(kind: MediaKind, source: Fields, member: str, body: Fields) -> _Found:
+def _read_s3(kind: MediaKind, source: Fields, member: str, body: Fields) -> Found:
     location = source.object(member)
     fmt = _format(kind, body)
     if location is None:
@@ -401,7 +418,7 @@ def _read_s3(kind: MediaKind, source: Fields, member: str, body: Fields) -> _Fou
 def _format(kind: MediaKind, *holders: Fields, mime: str = "", place: str = "") -> str | None:
     """Return the normalised format in the first holder that has one, or of a ``data:`` URL's MIME type at `place`."""
     for holder in holders:
-        member = holder.one_of(_FORMAT_NAMES)
+        member = holder.one_of(FORMAT_NAMES)
         if not member:
             continue
         written = holder.string(member, _known(kind))

@@ -17,8 +17,6 @@ from gateway.unified.validate import Fields, Reading, child, json_type, shorten
 ResultContent = Text | Json | Media
 ReadContent = Callable[[Reading, Any, str], list[ResultContent]]
 
-_CONTENT = "string, or non-empty array of text, json, image, video, document or audio blocks"
-
 
 def read_tool_use(block: Fields) -> ToolUse | None:
     """Read ``{"toolUse": {…}}``."""
@@ -75,10 +73,9 @@ def read_tool_message(message: Fields, id_name: str, read_content: ReadContent) 
 def _tool_result(
     body: Fields, id: str | None, failed: bool, at: str, read_content: ReadContent, name: str = ""
 ) -> ToolResult | None:
-    written = body.require("content", _CONTENT)
-    if written is None:
-        return None
-    content = read_content(body.reading, written, body.place("content"))
+    written = body.get("content")
+    place = body.place("content")
+    content = [Text("", place)] if written in (None, []) else read_content(body.reading, written, place)
     return ToolResult(id, tuple(content), failed, at, name) if id else None
 
 

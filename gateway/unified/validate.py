@@ -194,6 +194,10 @@ class Fields:
         """Add a problem with member `name`."""
         self.reading.problems.add(self.place(name), reason, expected, received, help)
 
+    def peek(self, name: str) -> Any:
+        """Return the member or None, without reading it."""
+        return self._members.get(name)
+
     def get(self, name: str) -> Any:
         """Return the member or None. Extracted strings are still tokens."""
         self._known[name] = None

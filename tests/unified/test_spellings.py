@@ -44,6 +44,33 @@ NAMED_S3 = {"uri": "s3://bucket/a.png", "bucketOwner": "123456789012"}
 
 # The `source` of the expected model.
 MEDIA: dict[str, tuple[dict[str, Any], str, str, Any, str | None]] = {
+    "responses, image": ({"type": "input_image", "image_url": HTTPS.url}, "image", "png", HTTPS, None),
+    "responses, inline": (
+        {"type": "input_image", "image_url": f"data:image/png;base64,{DATA}"}, "image", "png", INLINE, None),
+    "responses, file": (
+        {"type": "input_file", "filename": "a.pdf", "file_data": f"data:application/pdf;base64,{DATA}"},
+        "document", "pdf", INLINE, "a.pdf"),
+    "langchain": (
+        {"type": "image", "source_type": "base64", "mime_type": "image/png", "data": DATA}, "image", "png", INLINE, None),
+    "langchain, url": (
+        {"type": "image", "source_type": "url", "url": HTTPS.url}, "image", "png", HTTPS, None),
+    "langchain 1.0": ({"type": "audio", "base64": DATA, "mime_type": "audio/wav"}, "audio", "wav", INLINE, None),
+    "langchain, file": (
+        {"type": "file", "data": DATA, "mime_type": "application/pdf", "filename": "a"}, "document", "pdf", INLINE, "a"),
+    "vercel": ({"type": "image", "image": DATA, "mediaType": "image/png"}, "image", "png", INLINE, None),
+    "vercel, data url": ({"type": "image", "image": f"data:image/png;base64,{DATA}"}, "image", "png", INLINE, None),
+    "vercel, url": ({"type": "image", "image": HTTPS.url}, "image", "png", HTTPS, None),
+    "vercel, file": ({"type": "file", "data": HTTPS.url, "mediaType": "image/png"}, "image", "png", HTTPS, None),
+    "ag-ui": (
+        {"type": "image", "source": {"type": "data", "value": DATA, "mimeType": "image/png"}},
+        "image", "png", INLINE, None),
+    "ag-ui, url": (
+        {"type": "image", "source": {"type": "url", "value": HTTPS.url, "mimeType": "image/png"}},
+        "image", "png", HTTPS, None),
+    "ag-ui, binary": ({"type": "binary", "mimeType": "video/mp4", "data": DATA}, "video", "mp4", INLINE, None),
+    "gemini": ({"inlineData": {"mimeType": "image/png", "data": DATA}}, "image", "png", INLINE, None),
+    "gemini, file": (
+        {"file_data": {"mime_type": "image/png", "file_uri": HTTPS.url}}, "image", "png", HTTPS, None),
     "seeds, source": (
         {"type": "image", "source": {"type": "base64", "format": "png", "data": DATA}}, "image", "png", INLINE, None),
     "seeds, source url": (
@@ -330,3 +357,53 @@ def test_long_strings_come_back_where_they_are_text() -> None:
         ConverseBlock("guardContent", {"text": long}, "input[2].content[0]"),
     ]
     assert read(value).messages[2].role == long
+
+
+@pytest.mark.parametrize(
+    ("block", "kind"),
+    [
+        ({"type": "input_text", "text": "hi"}, Text("hi", "input[0]")),
+        ({"type": "output_text", "text": "hi", "annotations": [], "logprobs": []}, Text("hi", "input[0]")),
+        (
+            {"type": "tool-call", "toolCallId": "c", "toolName": "f", "input": {"a": 1}},
+            ToolUse("c", "f", {"a": 1}, "input[0]"),
+        ),
+        (
+            {"type": "tool-result", "toolCallId": "c", "toolName": "f", "output": {"type": "error-text", "value": "no"}},
+            ToolResult("c", (Text("no", "input[0].output.value"),), True, "input[0]", "f"),
+        ),
+        (
+            {"type": "tool-result", "toolCallId": "c", "output": {"type": "json", "value": [1]}},
+            ToolResult("c", (Json([1], "input[0].output.value"),), False, "input[0]", ""),
+        ),
+    ],
+)
+def test_texts_and_tools_of_other_libraries(block: Any, kind: ContentBlock) -> None:
+    assert read([block]).messages[0].content == (kind,)
+
+
+@pytest.mark.parametrize("content", [None, "", []])
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda content: {"role": "tool", "toolCallId": "c", **content},
+        lambda content: {"role": "tool", "tool_call_id": "c", **content},
+        lambda content: {"role": "user", "content": [{"toolResult": {"toolUseId": "c", **content}}]},
+        lambda content: {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", **content}]},
+    ],
+)
+def test_an_empty_result_of_a_tool_is_an_empty_text(result: Any, content: Any) -> None:
+    for written in ({"content": content}, {}):
+        (block,) = read([result(written)]).messages[0].content
+        assert isinstance(block, ToolResult)
+        assert [part.text for part in block.content if isinstance(part, Text)] == [""]
+        assert len(block.content) == 1
+
+
+def test_detail_is_read() -> None:
+    for block in (
+        {"type": "image_url", "image_url": {"url": HTTPS.url, "detail": "high"}},
+        {"type": "input_image", "image_url": HTTPS.url, "detail": "high"},
+    ):
+        (media,) = read([block]).media
+        assert media.detail == "high"
