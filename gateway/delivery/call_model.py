@@ -236,7 +236,7 @@ class CallModel:
         required = dict(self._required())
         if required or self.legacy_body is not None:
             return Missing(required) if required else None
-        can_be_given = (self.is_flow or self.calls_functions) and "prompt" in self.names
+        can_be_given = self.calls_functions or (self.is_flow and "prompt" in self.names)
         if can_be_given and "prompt" not in self.base_parameters:
             return Missing({self.key("prompt"): _QUESTION})
         for slot in self.slots:

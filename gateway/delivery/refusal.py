@@ -116,8 +116,10 @@ def agent_fault(search: Search) -> list[Problem]:
         "its prompt and its connector's template don't render to a valid request that holds the question"
     )
     help = Upgrade(search).advice(question)
-    if missing := _unsent(search, question):
-        help = f"send {' and '.join(missing)} in `parameters`; or {help}"
+    if missing := " and ".join(_unsent(search, question)):
+        sends = f"send {missing} in `parameters`"
+        help = f"{sends}; or {help}" if help.startswith("upgrade") else sends
+        return [Problem("input", reason, f"{missing} in `parameters`", "nothing", "AGENT_NOT_CALLABLE", help)]
     return [Problem("input", reason, code="AGENT_NOT_CALLABLE", help=help)]
 
 
@@ -129,13 +131,19 @@ def _providers_that_deliver(search: Search, question: AgentInput) -> list[str]:
 
 
 def _unsent(search: Search, question: AgentInput) -> list[str]:
-    """Return the parameters that the agent's template needs and nobody sends, if it can be called with them."""
+    """Return the parameters that the agent needs and nobody sends, if it can be called with them.
+
+    Its template names them, or what the template is filled with: the agent's own prompt.
+    """
     try:
         call = search.call_models.get(search.provider, search.params)
-        needed = required_names(call.model.connector.request_body)
-        missing = [name for name in needed if name not in {**call.model.connector.parameters, **call.values}]
+        values = {**call.model.connector.parameters, **call.values}
+        names = dict.fromkeys(required_names(call.model.connector.request_body))
+        for name in call.names:
+            names.update(dict.fromkeys(required_names(values.get(name, ""))))
     except RenderFailure:
         return []
+    missing = [name for name in names if name not in values and name != "question"]
     sent = replace(search, params={**search.params, **dict.fromkeys(missing, "x")})
     return missing if missing and sent.delivers(question) else []
 

@@ -151,10 +151,16 @@ def parts_of(provider: Provider, turn: Turn) -> list[Any]:
 
 
 def text_of(provider: Provider, part: Any) -> str | None:
-    """Return the text of a text part; None for any other part."""
+    """Return the text of a text part, which a template may spell in its own way; None for any other part."""
     if not isinstance(part, dict):
         return None
-    for value in part.values():
-        if isinstance(value, str) and part == provider.text_part(value):
-            return value
+    for spelling in (part, *(plain for plain in _canonical(provider, part) if plain != part)):
+        for value in spelling.values():
+            if isinstance(value, str) and spelling == provider.text_part(value):
+                return value
     return None
+
+
+def _canonical(provider: Provider, part: dict[str, Any]) -> list[dict[str, Any]]:
+    content: list[dict[str, Any]] = provider.canonical([{provider.content_field: [part]}])[0][provider.content_field]
+    return content

@@ -192,8 +192,11 @@ class ConverseMessages(Provider):
         return {"system": [{"text": text} for text in texts]} if texts else {}
 
     def canonical(self, messages: Any) -> Any:
-        """Return the messages unchanged: they have one spelling."""
-        return messages
+        """Leave out the member ``"type": "text"`` that templates have beside a text (AWS's own blueprints).
+
+        The service ignores it: its model of a content block has no such member [D].
+        """
+        return [_canonical(message) for message in messages] if isinstance(messages, list) else messages
 
     def read_response(self, response: Any) -> LlmResponse | None:
         """Read ``output.message.content`` and ``usage``; ``inputTokens`` does not count cached tokens."""
@@ -322,6 +325,16 @@ class _Writer:
                 return self._media(part)
             case _:
                 assert_never(part)
+
+
+def _canonical(message: Any) -> Any:
+    content = message.get("content") if isinstance(message, dict) else None
+    return {**message, "content": list(map(_canonical_part, content))} if isinstance(content, list) else message
+
+
+def _canonical_part(part: Any) -> Any:
+    is_typed = isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"
+    return {"text": part["text"]} if is_typed else part
 
 
 def _source(block: Media) -> dict[str, Any]:

@@ -248,7 +248,8 @@ def test_parameters_that_the_template_needs_and_nobody_sends_are_named(version: 
     error = cluster.send(agent, {"input": "a"}).error
     assert isinstance(error, UndeliverableContent)
     help = f"send image in `parameters`; or {upgrade(cluster, agent)}"
-    assert error.problems == (Problem("input", not_callable(), code="AGENT_NOT_CALLABLE", help=help),)
+    needs = "image in `parameters`"
+    assert error.problems == (Problem("input", not_callable(), needs, "nothing", "AGENT_NOT_CALLABLE", help),)
     parameters = {"image": IMAGE["source"]["data"]}
     sent = cluster.send(agent, {"input": "a", "parameters": parameters})
     assert Oracle(cluster).judge(agent, parameters, (), sent).outcome is Outcome.ARRIVED

@@ -51,7 +51,7 @@ CONVERSE_BAD = {
     "blank text": converse(("user", [{"text": " \n"}])),
     "two kinds in a block": converse(("user", [{**TEXT, **IMAGE}])),
     "unknown block": converse(("user", [{"picture": {}}])),
-    "typed block": converse(("user", [{"type": "text", "text": "hello"}])),
+    "typed block": converse(("user", [{"type": "image", **IMAGE}])),
     "bad base64": converse(("user", [{"image": {"format": "png", "source": {"bytes": "%%"}}}])),
     "jpg": converse(("user", [{"image": {"format": "jpg", "source": {"bytes": PNG}}}])),
     "s3 as a string": converse(("user", [{"image": {"format": "png", "source": {"s3Location": "s3://b/x.png"}}}])),

@@ -51,12 +51,14 @@ MEDIA: dict[str, tuple[dict[str, Any], str, str, Any, str | None]] = {
         {"type": "input_file", "filename": "a.pdf", "file_data": f"data:application/pdf;base64,{DATA}"},
         "document", "pdf", INLINE, "a.pdf"),
     "langchain": (
-        {"type": "image", "source_type": "base64", "mime_type": "image/png", "data": DATA}, "image", "png", INLINE, None),
+        {"type": "image", "source_type": "base64", "mime_type": "image/png", "data": DATA},
+        "image", "png", INLINE, None),
     "langchain, url": (
         {"type": "image", "source_type": "url", "url": HTTPS.url}, "image", "png", HTTPS, None),
     "langchain 1.0": ({"type": "audio", "base64": DATA, "mime_type": "audio/wav"}, "audio", "wav", INLINE, None),
     "langchain, file": (
-        {"type": "file", "data": DATA, "mime_type": "application/pdf", "filename": "a"}, "document", "pdf", INLINE, "a"),
+        {"type": "file", "data": DATA, "mime_type": "application/pdf", "filename": "a"},
+        "document", "pdf", INLINE, "a"),
     "vercel": ({"type": "image", "image": DATA, "mediaType": "image/png"}, "image", "png", INLINE, None),
     "vercel, data url": ({"type": "image", "image": f"data:image/png;base64,{DATA}"}, "image", "png", INLINE, None),
     "vercel, url": ({"type": "image", "image": HTTPS.url}, "image", "png", HTTPS, None),
@@ -369,7 +371,12 @@ def test_long_strings_come_back_where_they_are_text() -> None:
             ToolUse("c", "f", {"a": 1}, "input[0]"),
         ),
         (
-            {"type": "tool-result", "toolCallId": "c", "toolName": "f", "output": {"type": "error-text", "value": "no"}},
+            {
+                "type": "tool-result",
+                "toolCallId": "c",
+                "toolName": "f",
+                "output": {"type": "error-text", "value": "no"},
+            },
             ToolResult("c", (Text("no", "input[0].output.value"),), True, "input[0]", "f"),
         ),
         (

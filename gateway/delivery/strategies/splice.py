@@ -41,6 +41,7 @@ from gateway.delivery.trees import locate, replace_texts
 from gateway.mlcommons.template import RuntimeValues
 from gateway.notices import Notice
 from gateway.providers.base import Provider
+from gateway.recent import computed_once
 
 
 class Shape:
@@ -69,6 +70,13 @@ class Shape:
             parts = [*content[: position.part], part, *content[position.part + 1 :]]
             bare[call.provider.content_field] = parts
         return cls(call.provider, bare, position.part)
+
+    @computed_once
+    def _is_text(self) -> bool:
+        """True if the template's part is a text part, but for members that the API gives no meaning."""
+        turn = {**self.turn, self.field: [self.turn[self.field][self.part]]}
+        (plain,) = self.provider.canonical([turn])
+        return bool(plain[self.field] == [self.provider.text_part(QUESTION)])
 
     @property
     def own_parts(self) -> tuple[list[Any], list[Any]]:
@@ -138,11 +146,11 @@ class Shape:
         return text_of(self.provider, part)
 
     def _ordered(self, part: Any) -> Any:
-        """Return a text part with its members in the template's order."""
-        if self._text(part) is None or not isinstance(part, dict):
+        """Return a text part as the template writes its own: its members in that order, and those without meaning."""
+        if self._text(part) is None or not isinstance(part, dict) or not self._is_text:
             return part
         like = self.turn[self.field][self.part]
-        return {name: part[name] for name in like if name in part} if set(like) == set(part) else part
+        return {name: part.get(name, value) for name, value in like.items()}
 
 
 def splice(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:

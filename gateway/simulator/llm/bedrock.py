@@ -49,6 +49,13 @@ def check_nova(body: Any, model: str = "") -> None:
     need(not conversation.documents, "documents are only supported by the Converse API")
 
 
+def _known(block: Any) -> Any:
+    """Return a block without ``"type": "text"``, which AWS's own blueprint has beside a text: no member of the API."""
+    if isinstance(block, dict) and block.get("type") == "text" and "text" in block:
+        return {name: value for name, value in block.items() if name != "type"}
+    return block
+
+
 def is_nova(model: str) -> bool:
     """Return True for one of Amazon's models that take messages."""
     return _NOVA.search(model) is not None
@@ -93,7 +100,7 @@ class _Conversation:
             need(role in ("user", "assistant"), f"{place}.role: must be user or assistant")
             need(position or role == "user", "A conversation must start with a user message.")
             need(role != former, f"{place}: roles must alternate between user and assistant")
-            blocks = a_list(message["content"], f"{place}.content")
+            blocks = [_known(block) for block in a_list(message["content"], f"{place}.content")]
             for index, block in enumerate(blocks):
                 self._block(block, f"{place}.content.{index}", role)
             open_calls = self._tools(blocks, role, open_calls, place)
