@@ -23,10 +23,11 @@ class SessionUse(NamedTuple):
     """What a run that comes through an adapter has to do with sessions.
 
     thread: the client's name of the conversation, whose session the run continues or begins; "" if the client keeps the
-    conversation itself, and nothing is remembered.
+    conversation itself, and nothing is remembered. inherits_system: system text of earlier requests applies, too.
     """
 
     thread: str
+    inherits_system: bool = True
 
 
 class Steps:

@@ -216,10 +216,10 @@ class AgUi:
     async def _restore(self, place: Place, agent: AgentProfile, thread: str, caller: Any) -> list[dict[str, Any]]:
         """Return the conversation that the gateway keeps under this name; nothing where it keeps none."""
         try:
-            session_id, messages = await place.conversation(agent, _thread(thread), caller)
+            conversation = await place.conversation(agent, _thread(thread), caller)
         except GatewayError as error:
             raise of_gateway(error) from None
-        return snapshot(messages, session_id)
+        return snapshot(conversation.messages, conversation.session_id)
 
 
 def _document(body: bytes) -> Any:

@@ -77,6 +77,12 @@ class Agents:
             raise refuse(400, f"Several agents are called {named!r}: {ids}. Name one of these ids.")
         return await self._read(agents[0].id)
 
+    async def find_id(self, id: str) -> AgentProfile:
+        """Return the agent of this id; raises as `find`."""
+        if self._names and id not in self._names.values():
+            raise _not_found(id, f"It is one of {', '.join(sorted(self._names))}.")
+        return await self._read(id)
+
     async def readable(self) -> Sequence[Agent]:
         """Return the agents that the caller may name, by name.
 

@@ -5,9 +5,6 @@ What each member of a request means, and which are refused: docs/reference/opena
 
 from __future__ import annotations
 
-import asyncio
-import json
-import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -20,7 +17,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gateway.adapters.agents import Agent
-from gateway.adapters.errors import AdapterError, Fault, refuse
+from gateway.adapters.errors import AdapterError, refuse
+from gateway.adapters.openai_common import (
+    NOTHING,
+    SAMPLING_LEFT_OUT,
+    TOOLS_LEFT_OUT,
+    answering,
+    check_members,
+    frame,
+    takes,
+    write_error,
+)
 from gateway.adapters.requests import (
     Place,
     RunScope,
@@ -38,9 +45,6 @@ from gateway.execute.run_events import CallArguments, CallStart, RunEnded, RunFa
 from gateway.memory.model import Usage
 from gateway.mlcommons.profile import AgentProfile
 from gateway.ports import SessionUse
-
-SAMPLING_LEFT_OUT = "SAMPLING_LEFT_OUT"
-TOOLS_LEFT_OUT = "TOOLS_LEFT_OUT"
 
 _SAMPLING = frozenset(
     {
@@ -86,8 +90,7 @@ def read_request(body: bytes) -> ChatRequest:
         AdapterError: it is wrong, or asks for what no agent can do.
     """
     members = {name: value for name, value in read_members(body).items() if bytes(value) != b"null"}
-    for name in members:
-        _check(name, members[name])
+    check_members(members, _READ | _SAMPLING | _IGNORED, _ONLY)
     model, messages = plain(members.get("model", msgspec.Raw(b"null"))), members.get("messages")
     if not isinstance(model, str) or not model:
         raise refuse(400, "Name the agent in `model`: its id or its name; GET /v1/models lists them.", "model")
@@ -99,21 +102,7 @@ def read_request(body: bytes) -> ChatRequest:
     options = plain(members["stream_options"]) if "stream_options" in members else {}
     with_usage = isinstance(options, dict) and options.get("include_usage") is True
     sampling = {name: plain(value) for name, value in members.items() if name in _SAMPLING}
-    return ChatRequest(model, messages, streams, with_usage, sampling, bool(plain(members.get("tools", _NOTHING))))
-
-
-_NOTHING = msgspec.Raw(b"null")
-
-
-def _check(name: str, value: msgspec.Raw) -> None:
-    if name in _READ or name in _SAMPLING or name in _IGNORED:
-        return
-    if name in _ONLY:
-        if plain(value) not in _ONLY[name]:
-            allowed = " or ".join(json.dumps(one) for one in _ONLY[name])
-            raise refuse(400, f"`{name}` can only be {allowed} here: an ML Commons agent can't do otherwise.", name)
-        return
-    raise refuse(400, f"`{name}` is not known here, or is nothing that an ML Commons agent can do. Leave it out.", name)
+    return ChatRequest(model, messages, streams, with_usage, sampling, bool(plain(members.get("tools", NOTHING))))
 
 
 def write_input(request: ChatRequest, agent: AgentProfile) -> tuple[bytes, list[str]]:
@@ -126,12 +115,6 @@ def write_input(request: ChatRequest, agent: AgentProfile) -> tuple[bytes, list[
     if request.has_tools:
         notices.append(TOOLS_LEFT_OUT)
     return msgspec.json.encode({"input": request.messages, "parameters": taken}), notices
-
-
-def takes(agent: AgentProfile, name: str) -> bool:
-    """Return True if the template of the agent's LLM has a place for the parameter."""
-    place = rf"\$\{{parameters\.{name}(:-[^}}]*)?\}}"
-    return bool(agent.models) and re.search(place, agent.models[0].connector.request_body) is not None
 
 
 # Answers
@@ -195,11 +178,6 @@ def _tool_calls(result: RunResult) -> list[dict[str, Any]]:
     return [{"id": id, "type": "function", "function": function} for id, function in result.calls.items()]
 
 
-def frame(document: Any) -> bytes:
-    """Return an event with a JSON value."""
-    return b"data: %b\n\n" % msgspec.json.encode(document)
-
-
 async def write_stream(run: RunScope, completion: Completion, with_usage: bool) -> AsyncGenerator[bytes, None]:
     """Yield the frames of a streamed answer: a role, the text as it comes, open calls, the reason, `[DONE]`.
 
@@ -236,36 +214,6 @@ async def write_stream(run: RunScope, completion: Completion, with_usage: bool) 
     yield b"data: [DONE]\n\n"
 
 
-# Errors
-
-
-_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-
-
-def write_error(fault: Fault) -> dict[str, Any]:
-    """Return an error in OpenAI's form. All four members are there."""
-    kind = _TYPES.get(fault.status) or ("invalid_request_error" if fault.status < 500 else "server_error")
-    code = "model_not_found" if fault.type == "AgentNotFound" else fault.code or fault.type
-    place = _PLACES.get(fault.place.partition("[")[0].partition(".")[0], "")
-    param = place + fault.place[len("input") :] if place else fault.place
-    message = fault.message.replace("[input", f"[{place}", 1) if place and "[input" in fault.message else fault.message
-    return {"error": {"message": message, "type": kind, "param": param or None, "code": code}}
-
-
-_PLACES = {"input": "messages"}
-"""What clients call a member of the data port's body."""
-
-
-def error_response(error: AdapterError) -> JSONResponse:
-    """Return the response for an error. A client must not repeat a run whose tools may have acted."""
-    fault, headers = error.fault, {}
-    if fault.retry_after:
-        headers["Retry-After"] = str(fault.retry_after)
-    if fault.may_have_run:
-        headers["X-Should-Retry"] = "false"
-    return JSONResponse(write_error(fault), fault.status, headers)
-
-
 # Requests
 
 
@@ -278,9 +226,9 @@ class OpenAI:
     def routes(self) -> Sequence[Route]:
         """Return the routes."""
         return [
-            Route("/v1/chat/completions", _answering(self.complete), methods=["POST"]),
-            Route("/v1/models", _answering(self.models), methods=["GET"]),
-            Route("/v1/models/{model:path}", _answering(self.model), methods=["GET"]),
+            Route("/v1/chat/completions", answering(self.complete), methods=["POST"]),
+            Route("/v1/models", answering(self.models), methods=["GET"]),
+            Route("/v1/models/{model:path}", answering(self.model), methods=["GET"]),
         ]
 
     async def complete(self, request: Request) -> Response:
@@ -334,21 +282,6 @@ async def _whole(place: Place, given: RunInput) -> tuple[RunResult, Sequence[str
 def _model(agent: Agent) -> dict[str, Any]:
     """Return an agent as a model. Names may be equal, ids are not, so the id is the model's."""
     return {"id": agent.id, "object": "model", "created": agent.created, "owned_by": "ml-commons", "name": agent.name}
-
-
-def _answering(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
-    """Return a handler that answers with the error that `handle` raises."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            response: Response = await handle(request)
-        except AdapterError as error:
-            return error_response(error)
-        except asyncio.CancelledError:
-            raise
-        return response
-
-    return answer
 
 
 def routes(place: Callable[[], Place]) -> Sequence[Route]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from multidict import CIMultiDict
@@ -16,6 +16,7 @@ from gateway.adapters.agents import Agents, Profiles
 from gateway.adapters.callers import Callers
 from gateway.adapters.errors import AdapterError, Fault, refuse
 from gateway.adapters.run import AgentRun, RunInput, begin_run
+from gateway.agents.rules import rule_for
 from gateway.config.schema import Settings
 from gateway.errors import InvalidInput, MemoryUnavailable
 from gateway.memory.model import StoredMessage
@@ -31,6 +32,14 @@ from gateway.proxy.data_port import DataPort
 EVENTS = "text/event-stream"
 COMMENT = b":\n\n"
 _T = TypeVar("_T")
+
+
+class Conversation(NamedTuple):
+    """A session: its id, "" for none; its messages without failed turns and other branches; its last turn's number."""
+
+    session_id: str = ""
+    messages: Sequence[StoredMessage] = ()
+    turns: int = 0
 
 
 class Place:
@@ -54,10 +63,15 @@ class Place:
         """Return the agents of a caller."""
         return Agents(self.port, self._profiles, self.settings.adapters.agents, caller)
 
-    async def conversation(
-        self, agent: AgentProfile, thread: str, caller: CIMultiDict[str]
-    ) -> tuple[str, list[StoredMessage]]:
-        """Return id and messages of the session that the gateway keeps of a conversation; "" and none without one.
+    def remembers(self, agent: AgentProfile) -> bool:
+        """Return True if the gateway keeps the agent's sessions."""
+        rule = rule_for(agent.id, agent.name, self.settings.agents.rules)
+        if rule is None or rule.memory == "auto":
+            return agent.gateway_memory
+        return rule.memory == "gateway"
+
+    async def conversation(self, agent: AgentProfile, thread: str, caller: CIMultiDict[str]) -> Conversation:
+        """Return what the gateway keeps of a conversation; nothing where it keeps none.
 
         caller: credentials with which the agent was read, so that the cluster has accepted them.
 
@@ -66,7 +80,7 @@ class Place:
             MemoryUnavailable: the store can't be read.
         """
         if self._store is None or not thread:
-            return "", []
+            return Conversation()
         if is_signed(caller):
             raise InvalidInput(
                 "A signed request (SigV4) can't be answered from the gateway's memory. Send it unsigned."
@@ -75,11 +89,13 @@ class Place:
         owner = await owner_of(caller, agent.id, settings.memory, knows_users(settings))
         key = thread_key(owner, thread)
         try:
-            return key.id, live_messages([stored async for stored in read_messages(self._store, key)])
+            stored = [message async for message in read_messages(self._store, key)]
         except SessionNotFound:
-            return "", []
+            return Conversation()
         except StoreError as error:
             raise MemoryUnavailable(f"The gateway's store of sessions can't be read: {error}") from None
+        turns = max((message.turn for message in stored), default=0)
+        return Conversation(key.id, live_messages(stored), turns)
 
     async def begin(self, given: RunInput) -> AgentRun:
         """Begin a run; raises as `begin_run`."""

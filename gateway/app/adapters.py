@@ -29,9 +29,9 @@ def adapters_of(runtime: Runtime, log: Logger, metrics: Metrics, tls: ssl.SSLCon
 
         routes = []
         if settings.adapters.openai:
-            from gateway.adapters import openai_chat
+            from gateway.adapters import openai_chat, openai_responses
 
-            routes.append(openai_chat.routes)
+            routes += [openai_chat.routes, openai_responses.routes]
         if settings.adapters.ag_ui:
             from gateway.adapters import ag_ui
 

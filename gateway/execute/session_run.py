@@ -119,7 +119,8 @@ class SessionRun(AnswerStage):
         self._session = session
         self._turn_id = new_turn_id()
         window = runs.settings.memory.window
-        self._earlier = Earlier(session.recent, window, session.more, session.system)
+        self._inherits = call.session is None or call.session.inherits_system
+        self._earlier = Earlier(session.recent, window, session.more, session.system if self._inherits else "")
         model = profile.models[0].id if profile.models else ""
         self._metadata = Metadata(runs.sessions.clock(), "", profile.id, profile.provider, model)
         self._stream = SessionStream(profile, session.id if session.turns else "") if call.streaming else None
@@ -233,7 +234,7 @@ class SessionRun(AnswerStage):
             if not run.messages:
                 return (ANSWER_MISSING, *await self._session.fail(self._turn, copy))
             messages = (*self.sent.new, *self._answer_messages(run))
-            turn = with_copy(Turn(self._turn_id, messages, self.sent.system), copy)
+            turn = with_copy(Turn(self._turn_id, messages, self.sent.system if self._inherits else None), copy)
             notices = (BLOCK_UNKNOWN,) if run.unknown else ()
             return (*notices, *await self._session.commit(turn))
         finally:
