@@ -15,7 +15,7 @@ SIZE ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-browser test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
-	bench-capture soak attacks matrix upgrades memory-kills inspector-kills cluster-ml strands bench-memory \
+	bench-capture soak attacks matrix upgrades memory-kills inspector-kills cluster-ml strands bench-memory front-ends \
 	bench-inspector mitmproxy clean
 
 help: ## show this
@@ -132,6 +132,10 @@ $(MITMPROXY)/.installed: tests/inspector/mitmproxy/requirements.lock
 	$(MITMPROXY)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
 		-r tests/inspector/mitmproxy/requirements.lock
 	touch $@
+
+front-ends: $(STAMP) ## AG-UI's and OpenAI's clients for JavaScript (needs Node 20 and npm) before the adapters' port
+	cd tests/adapters/node && npm ci --silent --no-audit --no-fund
+	$(PY) -m pytest tests/adapters/test_node_clients.py $(ARGS)
 
 mitmproxy: $(STAMP) $(MITMPROXY)/.installed ## mitmproxy reads our HAR files
 	$(PY) -m pytest tests/inspector/test_mitmproxy.py $(ARGS)
