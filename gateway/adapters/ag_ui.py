@@ -15,6 +15,7 @@ from ag_ui.core import (
     BaseEvent,
     CustomEvent,
     MessagesSnapshotEvent,
+    ReasoningEncryptedValueEvent,
     RunAgentInput,
     RunErrorEvent,
     RunFinishedEvent,
@@ -111,6 +112,11 @@ class EventWriter:
                 yield frame(
                     ToolCallStartEvent(tool_call_id=event.id, tool_call_name=event.name, parent_message_id=parent)
                 )
+                if event.signature:
+                    value = event.signature
+                    yield frame(
+                        ReasoningEncryptedValueEvent(subtype="tool-call", entity_id=event.id, encrypted_value=value)
+                    )
             case CallArguments() if event.text:
                 self._arguments[event.id] = True
                 yield frame(ToolCallArgsEvent(tool_call_id=event.id, delta=event.text))

@@ -13,6 +13,7 @@ from ag_ui.core import RunAgentInput
 from pydantic import ValidationError
 
 from gateway.adapters.errors import refuse
+from gateway.execute.streams import google_signature
 from gateway.memory.model import Block, StoredMessage
 
 MESSAGES_LEFT_OUT = "MESSAGES_LEFT_OUT"
@@ -109,7 +110,7 @@ def _turn(message: Mapping[str, Any], at: str) -> dict[str, Any] | None:
             return {"role": "user", "content": _content(content, at)}
         case "assistant":
             calls = message.get("toolCalls") or []
-            called = {"toolCalls": [{name: call[name] for name in ("id", "type", "function")} for call in calls]}
+            called = {"toolCalls": [_call(call) for call in calls]}
             if not calls:
                 return {"role": "assistant", "content": content} if content else None
             return {"role": "assistant", **({"content": content} if content else {}), **called}
@@ -120,6 +121,11 @@ def _turn(message: Mapping[str, Any], at: str) -> dict[str, Any] | None:
             return {"role": "tool", "content": [{"toolResult": result}]}
         case _:
             return None
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    written = {name: call[name] for name in ("id", "type", "function")}
+    return {**written, **google_signature(call.get("encryptedValue", ""))}
 
 
 def _result(content: Any, at: str) -> list[dict[str, Any]]:
@@ -209,6 +215,7 @@ def _assistant(content: Sequence[Block]) -> dict[str, Any]:
             "id": block["toolUse"]["toolUseId"],
             "type": "function",
             "function": {"name": block["toolUse"]["name"], "arguments": json.dumps(block["toolUse"]["input"])},
+            **({"encryptedValue": signature} if (signature := block["toolUse"].get("reasoningSignature")) else {}),
         }
         for block in content
         if "toolUse" in block

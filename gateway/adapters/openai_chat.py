@@ -175,7 +175,7 @@ class Completion:
 
 
 def _tool_calls(result: RunResult) -> list[dict[str, Any]]:
-    return [{"id": id, "type": "function", "function": function} for id, function in result.calls.items()]
+    return [{"id": id, "type": "function", **call} for id, call in result.calls.items()]
 
 
 async def write_stream(run: RunScope, completion: Completion, with_usage: bool) -> AsyncGenerator[bytes, None]:
@@ -192,9 +192,9 @@ async def write_stream(run: RunScope, completion: Completion, with_usage: bool) 
                     case TextDelta():
                         yield completion.chunk({"content": event.text})
                     case CallStart():
-                        result.calls[event.id] = {"name": event.name, "arguments": ""}
+                        result.start_call(event)
                     case CallArguments():
-                        result.calls[event.id]["arguments"] += event.text
+                        result.calls[event.id]["function"]["arguments"] += event.text
                     case ToolResult():
                         result.calls.pop(event.id, None)
                     case RunFailed():

@@ -258,9 +258,9 @@ class Answer:
                 self._part["text"] += event.text
                 yield self.event("response.output_text.delta", delta=event.text, logprobs=[], **self._place)
             case CallStart():
-                self.result.calls[event.id] = {"name": event.name, "arguments": ""}
+                self.result.start_call(event)
             case CallArguments():
-                self.result.calls[event.id]["arguments"] += event.text
+                self.result.calls[event.id]["function"]["arguments"] += event.text
             case ToolResult():  # the cluster ran it, and calls the LLM again
                 self.result.calls.pop(event.id, None)
                 yield from self._end_text()
@@ -268,7 +268,7 @@ class Answer:
                 self.result.reason = event.reason
                 yield from self._end_text()
                 for id, call in self.result.calls.items():
-                    yield from self._call(id, call)
+                    yield from self._call(id, call["function"])
 
     @property
     def _part(self) -> dict[str, Any]:

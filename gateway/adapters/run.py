@@ -22,6 +22,7 @@ from gateway.execute.run_events import (
     ToolResult,
     events_of,
 )
+from gateway.execute.streams import google_signature
 from gateway.memory.model import Usage
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import HEADER
@@ -122,9 +123,13 @@ class RunResult(Struct):
 
     text: str = ""
     calls: dict[str, dict[str, Any]] = {}
-    """Name and arguments (JSON text) by the call's id."""
+    """By the call's id, as OpenAI writes a call: `function` with name and arguments, and the call's signature."""
     usage: Usage | None = None
     reason: str = ""
+
+    def start_call(self, event: CallStart) -> None:
+        """Take the beginning of a call."""
+        self.calls[event.id] = {"function": {"name": event.name, "arguments": ""}, **google_signature(event.signature)}
 
 
 async def collect(run: AgentRun) -> RunResult:
@@ -139,9 +144,9 @@ async def collect(run: AgentRun) -> RunResult:
             case TextDelta():
                 texts.append(event.text)
             case CallStart():
-                result.calls[event.id] = {"name": event.name, "arguments": ""}
+                result.start_call(event)
             case CallArguments():
-                result.calls[event.id]["arguments"] += event.text
+                result.calls[event.id]["function"]["arguments"] += event.text
             case ToolResult():
                 result.calls.pop(event.id, None)
             case RunFailed():

@@ -246,7 +246,14 @@ class OutputReader:
     def tool_uses(self, calls: Iterable[ToolCall]) -> list[Block]:
         """Return a ``toolUse`` block for each call that names a tool."""
         return [
-            {"toolUse": {"toolUseId": self._id(call), "name": call.name, "input": _input(call)}}
+            {
+                "toolUse": {
+                    "toolUseId": self._id(call),
+                    "name": call.name,
+                    "input": _input(call),
+                    **signed(call.signature),
+                }
+            }
             for call in calls
             if call.name
         ]
@@ -254,6 +261,11 @@ class OutputReader:
     def _id(self, call: ToolCall) -> str:
         self._calls += 1
         return call.id or f"gw_{self._seed}_{self._calls}"
+
+
+def signed(signature: str) -> dict[str, str]:
+    """Return the member of a ``toolUse`` that holds a call's signature, as Strands names it; none for ""."""
+    return {"reasoningSignature": signature} if signature else {}
 
 
 def _value(output: dict[str, Any]) -> str | None:

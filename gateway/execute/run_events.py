@@ -24,6 +24,7 @@ from gateway.execute.run_answer import (
     assistant,
     decode,
     read_answer,
+    signed,
     tool_result,
 )
 from gateway.memory.model import Block, Message, Usage
@@ -32,6 +33,7 @@ from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.record import Delivery
 from gateway.observe.record import Usage as RecordedUsage
 from gateway.policy.usage import Prices
+from gateway.providers import registry
 from gateway.providers.base import ToolCall
 from gateway.providers.responses import member, objects, text
 
@@ -43,10 +45,11 @@ class TextDelta(Struct, frozen=True):
 
 
 class CallStart(Struct, frozen=True):
-    """A tool call begins."""
+    """A tool call begins. signature: see `ToolUse.signature`."""
 
     id: str
     name: str
+    signature: str = ""
 
 
 class CallArguments(Struct, frozen=True):
@@ -135,7 +138,8 @@ class RunFold:
             case TextDelta():
                 self._text.append(event.text)
             case CallStart():
-                self._uses[event.id] = {"toolUse": {"toolUseId": event.id, "name": event.name, "input": {}}}
+                body = {"toolUseId": event.id, "name": event.name, "input": {}, **signed(event.signature)}
+                self._uses[event.id] = {"toolUse": body}
                 self._arguments[event.id] = []
             case CallArguments() if event.id in self._arguments:
                 self._arguments[event.id].append(event.text)
@@ -286,8 +290,8 @@ def _block_events(block: Block) -> Iterator[RunEvent]:
     match block:
         case {"text": str(written)} if written:
             yield TextDelta(written)
-        case {"toolUse": {"toolUseId": id, "name": name, "input": given}}:
-            yield CallStart(id, name)
+        case {"toolUse": {"toolUseId": id, "name": name, "input": given, **more}}:
+            yield CallStart(id, name, text(more.get("reasoningSignature")))
             yield CallArguments(id, msgspec.json.encode(given).decode())
             yield CallEnd(id)
         case {"toolResult": {"toolUseId": id, "content": content}}:
@@ -346,17 +350,19 @@ class _Parser:
         elif content.startswith(_REMOTE_ERROR) and not self._has_text and not self._has_results:
             yield RunFailed("", content)
         elif not _is_piece_of_call(content):
-            response = self._reader.response(content)
+            is_own = content.startswith(WHOLE_CALLS)
+            response = registry.provider("openai").read_response(decode(content)) if is_own else None
+            response = response or self._reader.response(content)
             if response is None or not response.tool_calls:
                 yield from self._delta(content)
                 return
             if not self._has_text:
                 yield from self._delta(response.text)
             # The gateway's own streams show the calls of one answer together; a cluster runs the first one only.
-            calls = response.tool_calls if content.startswith(WHOLE_CALLS) else response.tool_calls[:1]
+            calls = response.tool_calls if is_own else response.tool_calls[:1]
             for block in self._reader.tool_uses(calls):
                 use = block["toolUse"]
-                yield from self._start(use["toolUseId"], use["name"])
+                yield from self._start(use["toolUseId"], use["name"], use.get("reasoningSignature", ""))
                 yield CallArguments(use["toolUseId"], msgspec.json.encode(use["input"]).decode())
                 yield CallEnd(use["toolUseId"])
 
@@ -386,9 +392,9 @@ class _Parser:
             self._has_text = True
             yield TextDelta(piece)
 
-    def _start(self, id: str, name: str) -> Iterator[RunEvent]:
+    def _start(self, id: str, name: str, signature: str = "") -> Iterator[RunEvent]:
         self._open[id] = None
-        yield CallStart(id, name)
+        yield CallStart(id, name, signature)
 
     def _result(self, id: str, output: str) -> Iterator[RunEvent]:
         if id in self._open:

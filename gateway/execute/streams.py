@@ -240,7 +240,7 @@ class WholeAnswer(AnswerStage):
 def write_events(events: Iterable[RunEvent]) -> Iterator[bytes]:
     """Return the events of a run in the cluster's form, as its stream would bring them."""
     memory_id = ""
-    calls: dict[str, dict[str, str]] = {}
+    calls: dict[str, dict[str, Any]] = {}
     for event in events:
         if calls and not isinstance(event, CallStart | CallArguments | CallEnd):
             yield _piece(memory_id, _whole_calls(calls))
@@ -251,9 +251,12 @@ def write_events(events: Iterable[RunEvent]) -> Iterator[bytes]:
             case TextDelta():
                 yield _piece(memory_id, event.text)
             case CallStart():
-                calls[event.id] = {"name": event.name, "arguments": ""}
+                calls[event.id] = {
+                    "function": {"name": event.name, "arguments": ""},
+                    **google_signature(event.signature),
+                }
             case CallArguments():
-                calls[event.id]["arguments"] += event.text
+                calls[event.id]["function"]["arguments"] += event.text
             case ToolResult():
                 yield _piece(memory_id, event.text)
             case TokensUsed():
@@ -271,9 +274,14 @@ def _piece(memory_id: str, content: str, is_last: bool = False, **more: str) -> 
     return _event({"inference_results": [{"output": [*named, response]}]})
 
 
-def _whole_calls(calls: dict[str, dict[str, str]]) -> str:
+def google_signature(signature: str) -> dict[str, Any]:
+    """Return the member of a tool call that has its signature, as Gemini writes it in OpenAI's form; none for ""."""
+    return {"extra_content": {"google": {"thought_signature": signature}}} if signature else {}
+
+
+def _whole_calls(calls: dict[str, dict[str, Any]]) -> str:
     """Return tool calls as the cluster writes one in a stream: OpenAI's message, as text."""
-    written = [{"function": function, "id": id, "type": "function"} for id, function in calls.items()]
+    written = [{**call, "id": id, "type": "function"} for id, call in calls.items()]
     text = msgspec.json.encode({"choices": [{"finish_reason": "tool_calls", "message": {"tool_calls": written}}]})
     return text.decode()
 

@@ -89,8 +89,9 @@ def _block(block: model.ContentBlock | Json, new_id: str) -> Block:
             return {"text": text}
         case Media():
             return _media(block)
-        case ToolUse(id=id, name=name, input=value):
-            return {"toolUse": {"toolUseId": id or f"call-{new_id}", "name": name, "input": value}}
+        case ToolUse(id=id, name=name, input=value, signature=signature):
+            signed = {"reasoningSignature": signature} if signature else {}
+            return {"toolUse": {"toolUseId": id or f"call-{new_id}", "name": name, "input": value, **signed}}
         case ToolResult(id=id, content=content, is_error=is_error):
             status = "error" if is_error else "success"
             return {"toolResult": {"toolUseId": id, "status": status, "content": [_block(b, new_id) for b in content]}}

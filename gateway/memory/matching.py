@@ -242,9 +242,16 @@ def _is_part(some: list[object], all_: list[object]) -> bool:
 
 
 def _rest(message: Message) -> list[Block]:
-    """Return blocks that are neither text nor media nor reasoning."""
+    """Return blocks that are neither text nor media nor reasoning. A client may not have kept a call's signature."""
     known = MEDIA | {"text", "reasoningContent"}
-    return [block for block in message.content if block.keys().isdisjoint(known)]
+    return [_unsigned(block) for block in message.content if block.keys().isdisjoint(known)]
+
+
+def _unsigned(block: Block) -> Block:
+    match block:
+        case {"toolUse": {"reasoningSignature": str(), **use}}:
+            return {"toolUse": use}
+    return block
 
 
 def _is_same_rest(sent: list[Block], stored: list[Block]) -> bool:

@@ -61,6 +61,7 @@ class Capabilities:
     calls_apart: tool calls come after all other blocks of an assistant's turn.
     document_needs_text: a turn with a document needs a text block beside it.
     object_results: a JSON tool result must be an object; other values are sent as text.
+    call_signatures: a tool call may have a signature of the model's thoughts.
     image_detail: an image may say how closely the model is to look at it.
     request: how many media a request may hold; bounds what gateway memory sends again, not what clients send.
     success_status: results of successful tool calls have a status, too (only Claude takes `status` at all).
@@ -86,6 +87,7 @@ class Capabilities:
     calls_apart: bool = False
     document_needs_text: bool = False
     object_results: bool = False
+    call_signatures: bool = False
     image_detail: bool = False
     success_status: bool = False
     request: RequestLimits = RequestLimits()

@@ -95,6 +95,8 @@ def _block(block: ContentBlock, role: Role, limits: Capabilities, findings: Find
             return _readable(block, limits, findings)
         case ToolUse():
             _check_call(block, role, limits, findings)
+            if block.signature and not limits.call_signatures:
+                findings.note("SIGNATURE_LEFT_OUT", block.at, f"{limits.label} has no signatures of tool calls")
             return block
         case ToolResult():
             if role != "user":

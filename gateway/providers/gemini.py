@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, assert_never
 
 from gateway.providers import recognition, responses
-from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider
+from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider, ToolCall
 from gateway.providers.capabilities import TEXT_DOCUMENTS, Capabilities, RequestLimits, Role
 from gateway.providers.connector import ConnectorTemplate, ModelSpec
 from gateway.providers.findings import Findings
@@ -39,6 +40,7 @@ _VIDEO = ("mp4", "mpeg", "mpg", "mov", "flv", "webm", "wmv", "three_gp")  # [D] 
 _AUDIO = ("mp3", "wav", "flac", "ogg", "aac", "m4a")  # [D], m4a [U]
 
 GEMINI = Capabilities(
+    call_signatures=True,
     label="Gemini generateContent",
     request=RequestLimits({"image": 3000, "video": 10, "audio": 1}, 100_000_000),  # [D] of 2.5 Pro
     media={
@@ -155,8 +157,7 @@ class Gemini(Provider):
         if not isinstance(parts, list) and responses.member(candidate, "finishReason") is None:
             return None
         text = "".join(responses.text(part.get("text")) for part in responses.objects(parts) if not part.get("thought"))
-        found = responses.objects([part.get("functionCall") for part in responses.objects(parts)])
-        calls = tuple(responses.tool_call(c.get("id"), c.get("name"), c.get("args", {})) for c in found)
+        calls = tuple(map(_read_call, (part for part in responses.objects(parts) if part.get("functionCall"))))
         reason = responses.stop_reason(responses.member(candidate, "finishReason"), _STOP_REASONS)
         return LlmResponse(
             text,
@@ -164,6 +165,12 @@ class Gemini(Provider):
             responses.usage(response.get("usageMetadata"), _INPUT_COUNTS, _OUTPUT_COUNTS),
             "tool_use" if calls and reason == "end_turn" else reason,
         )
+
+
+def _read_call(part: dict[str, Any]) -> ToolCall:
+    call = part["functionCall"] if isinstance(part["functionCall"], dict) else {}
+    read = responses.tool_call(call.get("id"), call.get("name"), call.get("args", {}))
+    return replace(read, signature=responses.text(part.get("thoughtSignature")))
 
 
 class _Writer:
@@ -209,8 +216,9 @@ class _Writer:
                 return {"text": text}
             case Media():
                 return self._media(block)
-            case ToolUse(id=id, name=name, input=input):
-                return {"functionCall": {"id": id, "name": name, "args": input}}
+            case ToolUse(id=id, name=name, input=input, signature=signature):
+                signed = {"thoughtSignature": signature} if signature else {}
+                return {"functionCall": {"id": id, "name": name, "args": input}, **signed}
             case ToolResult():
                 return {"functionResponse": self._response(block)}
             case ConverseBlock():

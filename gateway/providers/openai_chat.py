@@ -305,4 +305,6 @@ def _read_call(call: dict[str, Any]) -> ToolCall:
     arguments = responses.member(call, "function", "arguments")
     with contextlib.suppress(TypeError, ValueError, RecursionError):
         arguments = json.loads(arguments)
-    return responses.tool_call(call.get("id"), responses.member(call, "function", "name"), arguments)
+    read = responses.tool_call(call.get("id"), responses.member(call, "function", "name"), arguments)
+    signature = responses.text(responses.member(call, "extra_content", "google", "thought_signature"))
+    return replace(read, signature=signature) if signature else read

@@ -74,11 +74,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call in an LLM's response. id: "" where the provider gave none."""
+    """A tool call in an LLM's response. id: "" where the provider gave none. signature: as `ToolUse.signature`."""
 
     id: str
     name: str
     input: Any
+    signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)

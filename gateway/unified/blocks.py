@@ -81,6 +81,7 @@ _BARE: dict[str, Reader] = {
     **_BARE_RESULT,
     "toolUse": tools.read_tool_use,
     "toolResult": _result,
+    **dict.fromkeys(("functionCall", "function_call"), spellings.read_function_call),
     **{kind: _native(kind) for kind in NATIVE_KINDS},
 }
 _TYPED_RESULT: dict[str, Reader] = {
@@ -107,8 +108,8 @@ _TYPED: dict[str, Reader] = {
 BLOCK_TYPES = tuple(_TYPED)
 _ALIASES = frozenset(
     {
-        "inlineData", "inline_data", "fileData", "file_data", "input_text", "output_text", "input_image", "input_file",
-        "binary", "tool-call", "tool-result",
+        "functionCall", "function_call", "inlineData", "inline_data", "fileData", "file_data", "input_text",
+        "output_text", "input_image", "input_file", "binary", "tool-call", "tool-result",
     }
 )  # fmt: skip
 """Clients' own spellings, which errors do not list."""

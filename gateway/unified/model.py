@@ -85,12 +85,16 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """The assistant's call of a tool; `input` is a JSON object. id is "" when the client gave none."""
+    """The assistant's call of a tool; `input` is a JSON object. id is "" when the client gave none.
+
+    signature: what ties the model's thoughts to the call (Gemini), and has to come back with it; "" without one.
+    """
 
     id: str
     name: str
     input: dict[str, Any]
     at: str
+    signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)

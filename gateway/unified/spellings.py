@@ -5,7 +5,7 @@ input_text, output_text, input_image, input_file      OpenAI's Responses API
 {"type": "image", "image": <data or URL>}, {"type": "file", "data", "mediaType"}      Vercel's AI SDK
 tool-call, tool-result                                Vercel's AI SDK
 {"type": "binary", "mimeType", "data" | "url"}        AG-UI before 1.0; its parts of 1.0 are in `sources`
-inlineData, fileData                                  Gemini's parts
+inlineData, fileData, functionCall                    Gemini's parts
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from gateway.unified.sources import (
     read_url_source,
     starts_as_url,
 )
+from gateway.unified.tools import SIGNATURES
 from gateway.unified.validate import Fields, json_type, shorten
 
 _DATA = ("data", "base64")
@@ -139,7 +140,24 @@ def read_tool_call(block: Fields) -> ToolUse | None:
     id, name = block.name("toolCallId", required=False), block.name("toolName")
     member = block.one_of(("input", "args")) or "input"
     arguments = block.value(member)
-    return ToolUse(id or "", name, arguments, block.at) if name and arguments is not None else None
+    options = block.object("providerOptions", required=False)
+    google = options.object("google", required=False) if options else None
+    signature = google.string("thoughtSignature", required=False) if google else None
+    return ToolUse(id or "", name, arguments, block.at, signature or "") if name and arguments is not None else None
+
+
+def read_function_call(block: Fields) -> ToolUse | None:
+    """Read Gemini's ``functionCall``: `name`, `args` and perhaps `id`, with a `thoughtSignature` beside it."""
+    member = block.one_of(("functionCall", "function_call"))
+    call = block.object(member)
+    if call is None:
+        return None
+    id, name = call.name("id", required=False), call.name("name")
+    arguments = call.value("args", required=False) or {}
+    call.done()
+    written = block.one_of(SIGNATURES)
+    signature = block.string(written) if written else None
+    return ToolUse(id or "", name, arguments, block.at, signature or "") if name else None
 
 
 _OUTPUTS = ("text", "json", "error-text", "error-json")

@@ -18,6 +18,10 @@ ResultContent = Text | Json | Media
 ReadContent = Callable[[Reading, Any, str], list[ResultContent]]
 
 
+SIGNATURES = ("reasoningSignature", "thoughtSignature", "thought_signature")
+"""Names of a call's signature: Strands', Gemini's, and Gemini's in snake case."""
+
+
 def read_tool_use(block: Fields) -> ToolUse | None:
     """Read ``{"toolUse": {…}}``."""
     body = block.object("toolUse")
@@ -37,7 +41,9 @@ def _tool_use(body: Fields, id_name: str, at: str) -> ToolUse | None:
     id = body.name(id_name, required=False)
     name = body.name("name")
     arguments = body.value("input")
-    return ToolUse(id or "", name, arguments, at) if name and arguments is not None else None
+    member = body.one_of(SIGNATURES)
+    signature = body.string(member) if member else None
+    return ToolUse(id or "", name, arguments, at, signature or "") if name and arguments is not None else None
 
 
 def read_tool_result(block: Fields, read_content: ReadContent) -> ToolResult | None:
@@ -108,7 +114,19 @@ def _tool_call(call: Fields) -> ToolUse | None:
     name = function.name("name")
     arguments = _arguments(function)
     function.done()
-    return ToolUse(id or "", name, arguments, call.at) if name and arguments is not None else None
+    signature = _google_signature(call)
+    return ToolUse(id or "", name, arguments, call.at, signature) if name and arguments is not None else None
+
+
+def _google_signature(call: Fields) -> str:
+    """Read ``{"extra_content": {"google": {"thought_signature"}}}``, as Google's OpenAI API writes it."""
+    extra = call.object("extra_content", required=False)
+    google = extra.object("google", required=False) if extra else None
+    signature = google.string("thought_signature", required=False) if google else None
+    for fields in (google, extra):
+        if fields is not None:
+            fields.done()
+    return signature or ""
 
 
 def _arguments(function: Fields) -> dict[str, Any] | None:

@@ -84,7 +84,7 @@ CASES = {
     "gemini call": (
         GEMINI,
         gemini({"functionCall": {"name": "rain", "args": {"city": "Bern"}}, "thoughtSignature": "x"}),
-        LlmResponse("", (ToolCall("", "rain", {"city": "Bern"}),)),
+        LlmResponse("", (ToolCall("", "rain", {"city": "Bern"}, "x"),)),
     ),
     "anthropic text": (
         ANTHROPIC,

@@ -121,7 +121,7 @@ def test_gemini() -> None:
     output = (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0)
     assert provider("gemini/v1beta/generatecontent").read_response(body) == LlmResponse(
         "Let me see.",
-        (ToolCall(call.id or "", call.name or "", call.args),),
+        (ToolCall(call.id or "", call.name or "", call.args, "c2lnbmF0dXJl"),),
         Usage((usage.total_token_count or 0) - output, output),
         "tool_use",
     )
