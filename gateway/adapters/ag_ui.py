@@ -56,11 +56,12 @@ from gateway.execute.run_events import (
 from gateway.memory.model import Usage
 from gateway.mlcommons.generations import AgentType
 from gateway.mlcommons.profile import AgentProfile
+from gateway.offload import run_here_if
 from gateway.ports import SessionUse
+from gateway.unified.limits import SMALL_TEXT
 
 NOTICE = "mlc_gateway_notice"
 """Name of the CUSTOM event of a notice; its value has `code` and `reason`."""
-_SMALL = 64 * 1024
 
 
 def frame(event: BaseEvent) -> bytes:
@@ -183,15 +184,19 @@ class AgUi:
         """Run an agent. A body that is no request of the protocol is a 4xx; all else is an event of the stream."""
         place = self._place()
         try:
-            body = await read_body(request, place.settings.limits.body)
-            asked = read_request(_document(body))
+            body = await read_body(request, place.settings)
+            asked = await run_here_if(len(body) <= SMALL_TEXT, _read, body)
         except AdapterError as error:
             fault = error.fault
             detail = {"type": fault.type, "message": fault.message, "field": fault.place}
             return JSONResponse({"error": detail}, fault.status)
-        return stream(self._events(place, request, asked), place.settings.adapters.comment_seconds, {})
+        return stream(
+            self._events(place, request, asked, len(body) <= SMALL_TEXT), place.settings.adapters.comment_seconds, {}
+        )
 
-    async def _events(self, place: Place, request: Request, asked: RunAgentInput) -> AsyncGenerator[bytes, None]:
+    async def _events(
+        self, place: Place, request: Request, asked: RunAgentInput, small: bool
+    ) -> AsyncGenerator[bytes, None]:
         writer = EventWriter(asked)
         yield writer.started()
         try:
@@ -202,7 +207,7 @@ class AgUi:
                 for written in writer.restored(await self._restore(place, agent, asked.thread_id, caller)):
                     yield written
                 return
-            body, notices, session = _body(agent, asked)
+            body, notices, session = await run_here_if(small, _body, agent, asked)
             run = await begin_run(place.port, RunInput(agent, body, caller, session, address_of(request)))
             try:
                 for code in notices:
@@ -228,9 +233,9 @@ class AgUi:
         return snapshot(conversation.messages, conversation.session_id)
 
 
-def _document(body: bytes) -> Any:
+def _read(body: bytes) -> RunAgentInput:
     try:
-        return json.loads(body)
+        return read_request(json.loads(body))
     except (ValueError, RecursionError) as error:
         raise refuse(400, f"The body is not valid JSON: {error}.") from None
 

@@ -13,7 +13,7 @@ from gateway.config.adapters import AdapterKey
 _LEFT_OUT = frozenset(
     {
         "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "cookie",
-        "expect", "host", "keep-alive", "origin", "proxy-connection", "referer", "te", "trailer",
+        "expect", "keep-alive", "origin", "proxy-connection", "referer", "te", "trailer",
         "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
@@ -31,7 +31,7 @@ class Callers:
         """Return the headers that say who the caller is, or of what trace the request is. sent: all headers."""
         headers: CIMultiDict[str] = CIMultiDict()
         for raw_name, raw_value in sent:
-            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1").strip()
+            name, value = raw_name.decode("ascii").lower(), raw_value.decode("utf-8", "surrogateescape").strip()
             if name in _LEFT_OUT or name.startswith("sec-"):
                 continue
             headers.add(name, self._credentials(value) if name == "authorization" else value)

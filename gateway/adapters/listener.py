@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -157,6 +158,8 @@ class _Guarded:
 
         try:
             await self._cors(scope, receive, sent)
+        except ClientDisconnect:
+            return
         except Exception:
             self._listener.fault()
             if begun:

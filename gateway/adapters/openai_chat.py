@@ -44,7 +44,9 @@ from gateway.adapters.run import AgentRun, RunInput, RunResult, collect, failed,
 from gateway.execute.run_events import CallArguments, CallStart, RunEnded, RunFailed, TextDelta, ToolResult
 from gateway.memory.model import Usage
 from gateway.mlcommons.profile import AgentProfile
+from gateway.offload import run_here_if
 from gateway.ports import SessionUse
+from gateway.unified.limits import SMALL_TEXT
 
 _SAMPLING = frozenset(
     {
@@ -238,13 +240,14 @@ class OpenAI:
             AdapterError: it is refused, or fails before its answer begins.
         """
         place = self._place()
-        asked = read_request(await read_body(request, place.settings.limits.body))
+        body = await read_body(request, place.settings)
+        asked = await run_here_if(len(body) <= SMALL_TEXT, read_request, body)
         caller = place.caller(request)
         agent = await place.agents(caller).find(asked.model)
-        body, notices = write_input(asked, agent)
+        sent, notices = write_input(asked, agent)
         for code in notices:
             place.metrics.notice(code)
-        given = RunInput(agent, body, caller, SessionUse(""), address_of(request))
+        given = RunInput(agent, sent, caller, SessionUse(""), address_of(request))
         completion = Completion(asked.model)
         if asked.streams:
             seconds = place.settings.adapters.comment_seconds

@@ -45,7 +45,9 @@ from gateway.errors import GatewayError
 from gateway.execute.run_events import CallArguments, CallStart, RunEnded, RunEvent, RunFailed, TextDelta, ToolResult
 from gateway.memory.model import StoredMessage
 from gateway.mlcommons.profile import AgentProfile
+from gateway.offload import run_here_if
 from gateway.ports import SessionUse
+from gateway.unified.limits import SMALL_TEXT
 
 MESSAGES_LEFT_OUT = "MESSAGES_LEFT_OUT"
 
@@ -348,14 +350,15 @@ class Responses:
             AdapterError: it is refused, or fails before its answer begins.
         """
         place = self._place()
-        asked = read_request(await read_body(request, place.settings.limits.body))
+        body = await read_body(request, place.settings)
+        asked = await run_here_if(len(body) <= SMALL_TEXT, read_request, body)
         caller = place.caller(request)
         agent = await place.agents(caller).find(asked.model)
         turns, id, session = await _in_session(place, asked, agent, caller)
-        body, notices = _write_input(asked, agent, turns)
+        sent, notices = await run_here_if(len(body) <= SMALL_TEXT, _write_input, asked, agent, turns)
         for code in notices:
             place.metrics.notice(code)
-        given = RunInput(agent, body, caller, session, address_of(request))
+        given = RunInput(agent, sent, caller, session, address_of(request))
         answer = Answer(asked, str(id), bool(session.thread))
         if asked.streams:
             seconds = place.settings.adapters.comment_seconds

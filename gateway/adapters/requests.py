@@ -107,23 +107,31 @@ def address_of(request: Request) -> tuple[str, int] | None:
     return (request.client.host, request.client.port) if request.client is not None else None
 
 
-async def read_body(request: Request, most: int) -> bytes:
+async def read_body(request: Request, settings: Settings) -> bytes:
     """Return the body of a request, which has to be JSON.
 
     Raises:
-        AdapterError: it has another type or a content coding, is longer than `most` bytes, or the client left.
+        AdapterError: it has another type or a content coding, is too long, or is late.
     """
+    most = settings.limits.body
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise AdapterError(Fault(415, "UnsupportedEncoding", "Send the body as JSON: Content-Type: application/json."))
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise AdapterError(Fault(415, "UnsupportedEncoding", "Send the body without a Content-Encoding."))
     body = bytearray()
-    async for piece in request.stream():
+    pieces = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(settings.listen.timeouts.body or None):
+                piece = await anext(pieces, None)
+        except TimeoutError:
+            raise AdapterError(Fault(408, "RequestTimeout", "The rest of the request's body did not come.")) from None
+        if piece is None:
+            return bytes(body)
         body += piece
         if len(body) > most:
             raise AdapterError(Fault(413, "BodyTooLarge", f"The body is longer than {most} bytes (limits.body)."))
-    return bytes(body)
 
 
 def read_members(body: bytes) -> dict[str, msgspec.Raw]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import Struct
 from multidict import CIMultiDict
@@ -96,7 +97,7 @@ async def begin_run(port: DataPort, given: RunInput) -> AgentRun:
     Raises:
         AdapterError: it was refused, or has failed.
     """
-    target = f"/_plugins/_ml/agents/{given.agent.id}/_execute/stream"
+    target = f"/_plugins/_ml/agents/{quote(given.agent.id, safe='')}/_execute/stream"
     headers = [*given.caller.items(), ("content-type", "application/json"), ("accept-encoding", "identity")]
     try:
         response = await send_request(port, "POST", target, headers, given.body, given.address, given.session)

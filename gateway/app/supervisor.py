@@ -12,6 +12,7 @@ import contextlib
 import importlib.util
 import json
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -231,6 +232,17 @@ _GRACE = 5.0
 """Seconds after their own deadlines before workers are killed."""
 
 
+async def _reserve(host: str, port: int) -> list[socket.socket]:
+    """Bind a port that workers share, without listening.
+
+    Raises:
+        OSError: it can't be opened, or another process has it, which a shared bind would not notice.
+    """
+    for one in await bind(host, port):
+        one.close()
+    return await bind(host, port, shared=True)
+
+
 class Supervisor:
     """Keeps `settings.listen.workers` processes running. source: from which they load the same settings."""
 
@@ -239,6 +251,8 @@ class Supervisor:
         self._settings = settings
         self._log = log
         self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._ports: dict[str, int] = {}
+        """Those that the workers share."""
         self._pages = SupervisorPages(settings.listen.workers, self._connect, settings.listen.admin_token)
 
     async def run(self) -> None:
@@ -248,12 +262,12 @@ class Supervisor:
             OSError: a port can't be opened.
         """
         listen = self._settings.listen
-        for one in await bind(
-            listen.data_host, listen.data_port
-        ):  # fails if the port is taken; a shared bind would not
-            one.close()
-        reserved = await bind(listen.data_host, listen.data_port, shared=True)
-        self._data_port: int = reserved[0].getsockname()[1]
+        reserved = await _reserve(listen.data_host, listen.data_port)
+        self._ports = {"data_port": reserved[0].getsockname()[1]}
+        if listen.adapters_port is not None:
+            others = await _reserve(listen.adapters_host, listen.adapters_port)
+            self._ports["adapters_port"] = others[0].getsockname()[1]
+            reserved += others
         limits = self._settings.limits
         pages = build_application(self._pages, self._log)
         admin = AdminListener(pages, listen.admin_host, listen.admin_port, limits, self._log, 1.0)
@@ -315,7 +329,7 @@ class Supervisor:
         return {"pid": process.pid, "status": status}
 
     def _command(self, number: int) -> list[str]:
-        over = {"listen": {"data_port": self._data_port, "admin_host": f"{UNIX}{self._socket(number)}"}}
+        over = {"listen": {**self._ports, "admin_host": f"{UNIX}{self._socket(number)}"}}
         source = self._source.with_overrides(over).dump()
         return [*module_command("gateway.app.supervisor"), str(number), source]
 

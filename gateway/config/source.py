@@ -62,5 +62,9 @@ def _changed(old: Settings, new: Settings) -> Iterator[str]:
     for name in _FIXED:
         if getattr(old.listen, name) != getattr(new.listen, name):
             yield f"listen.{name}"
+    if old.listen.adapters_port is not None:
+        for name in ("ag_ui", "openai"):
+            if getattr(old.adapters, name) != getattr(new.adapters, name):
+                yield f"adapters.{name}"
     if bool(old.listen.tls.cert_file) != bool(new.listen.tls.cert_file):
         yield "listen.tls.cert_file"

@@ -203,7 +203,7 @@ async def send_request(
 ) -> LocalResponse:
     """Send a request to the data port, and return its response once its head is there.
 
-    headers: without those of its framing and `Host`. address: the client's. session: see `ExecuteCall`.
+    headers: without those of its framing. address: the client's. session: see `ExecuteCall`.
 
     Raises:
         ConnectionResetError: the gateway cut the connection.
@@ -213,7 +213,7 @@ async def send_request(
     transport.connection = connection
     connection.session = session
     connection.connection_made(transport)
-    lines = [f"{method} {target} HTTP/1.1", "Host: adapters", f"Content-Length: {len(body)}"]
+    lines = [f"{method} {target} HTTP/1.1", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers]
     try:
         connection.data_received("\r\n".join((*lines, "", "")).encode("utf-8", "surrogateescape") + body)

@@ -233,3 +233,40 @@ def test_nothing_is_imported_without_the_port() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+async def test_what_names_the_caller_reaches_the_cluster_as_it_came(start_gateway: StartGateway) -> None:
+    cluster = Cluster()
+    async with serving(cluster.answer) as url:
+        over = {"listen": {"adapters_port": 0}, "adapters": {"hosts": ["gateway.example"]}}
+        gateway = await start_gateway(url, None, {**over, "upstream": {"url": url, "host_header": "client"}})
+        head = (
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: gateway.example\r\nX-Tenant: J\xc3\xb6rg\r\n"
+            b"Content-Type: application/json\r\nCookie: a=b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+        )
+        body = json.dumps({"model": V1, "messages": QUESTION}).encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.adapters_port)
+        writer.write(head % len(body) + body)
+        assert b" 200 " in await reader.read()
+        writer.close()
+    assert cluster.executed[-1]["x-tenant"] == "Jörg"
+    assert cluster.executed[-1]["host"] == "gateway.example"
+    assert "cookie" not in cluster.executed[-1]
+
+
+async def test_a_body_that_does_not_come_is_late_and_one_that_is_broken_off_is_no_fault(
+    deploy: Deploy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with deploy("2.19.0", {"listen": {"timeouts": {"body": 0.05}}}) as deployed:
+        head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+        for path in (b"/v1/chat/completions", b"/v1/responses", b"/ag-ui/conv-d"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", deployed.gateway.adapters_port)
+            writer.write(head % path)
+            assert b" 408 " in await reader.readline()
+            writer.close()
+            _, writer = await asyncio.open_connection("127.0.0.1", deployed.gateway.adapters_port)
+            writer.write(head % path)
+            writer.close()
+        async with deployed.openai() as client:
+            await client.models.list()
+    assert "internal error" not in "".join(capsys.readouterr())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
@@ -30,6 +31,8 @@ class Cluster:
         self.bodies: list[bytes] = []
         self.paths: list[str] = []
         """Of the requests with these bodies."""
+        self.executed: list[Mapping[str, str]] = []
+        """Their headers."""
         self.api_on: str | None = "true"
         self.lookups: list[dict[str, str]] = []
         self.lookup_status = 200
@@ -41,6 +44,7 @@ class Cluster:
             self.lookups.append(dict(request.headers))
         if request.method == "POST":
             self.bodies.append(await request.read())
+            self.executed.append(request.headers)
             self.paths.append(path)
             status, body = self.answers[min(len(self.bodies), len(self.answers)) - 1]
         elif path == "/_cluster/settings":
