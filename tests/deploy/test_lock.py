@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 
 from tests.docs.pages import ROOT
 
-GATEWAY, ALL = "requirements.lock", "requirements-dev.lock"
-"""What the gateway needs, which the image gets; and that with the tools for development."""
+GATEWAY, IMAGE, ALL = "requirements.lock", "requirements-adapters.lock", "requirements-dev.lock"
+"""What the gateway needs; that with what its adapters need, which the image gets; and with the development's tools."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +39,19 @@ def _project() -> dict[str, Any]:
 def _asked(file: str) -> list[Requirement]:
     project = _project()
     words = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
-    if file == ALL:
-        words += project["project"]["optional-dependencies"]["dev"]
+    extras = project["project"]["optional-dependencies"]
+    words += {GATEWAY: [], IMAGE: [*extras["ag-ui"], *extras["openai"]], ALL: extras["dev"]}[file]
     return [Requirement(word) for word in words]
 
 
-@pytest.mark.parametrize("file", [GATEWAY, ALL])
+@pytest.mark.parametrize("file", [GATEWAY, IMAGE, ALL])
 def test_the_lock_has_what_the_project_asks_for(file: str) -> None:
     locked = _locked(file)
     for requirement in _asked(file):
         assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)].version), str(requirement)
 
 
-@pytest.mark.parametrize("file", [GATEWAY, ALL])
+@pytest.mark.parametrize("file", [GATEWAY, IMAGE, ALL])
 def test_each_package_has_hashes(file: str) -> None:
     text = (ROOT / file).read_text()
     assert len(_locked(file)) == len(re.findall(r"^[^\s#]", text, re.MULTILINE))
@@ -59,7 +59,7 @@ def test_each_package_has_hashes(file: str) -> None:
 
 
 def test_the_image_gets_what_was_tested() -> None:
-    assert _locked(GATEWAY).items() <= _locked(ALL).items()
+    assert _locked(GATEWAY).items() <= _locked(IMAGE).items() <= _locked(ALL).items()
 
 
 def test_what_builds_the_gateway_is_locked_too() -> None:
