@@ -22,26 +22,17 @@ from gateway.adapters.openai_common import (
     NOTHING,
     SAMPLING_LEFT_OUT,
     TOOLS_LEFT_OUT,
+    answer_stream,
+    answer_whole,
     answering,
     check_members,
     frame,
     takes,
     write_error,
 )
-from gateway.adapters.requests import (
-    Place,
-    RunScope,
-    address_of,
-    begin_within,
-    notice_headers,
-    plain,
-    read_body,
-    read_members,
-    stream,
-    unless_left,
-)
-from gateway.adapters.run import AgentRun, RunInput, RunResult, collect, failed, note_usage
-from gateway.execute.run_events import CallArguments, CallStart, RunEnded, RunFailed, TextDelta, ToolResult
+from gateway.adapters.requests import Place, RunScope, address_of, plain, read_body, read_members
+from gateway.adapters.run import RunInput, RunResult
+from gateway.execute.run_events import TextDelta
 from gateway.memory.model import Usage
 from gateway.mlcommons.profile import AgentProfile
 from gateway.offload import run_here_if
@@ -185,26 +176,14 @@ async def write_stream(run: RunScope, completion: Completion, with_usage: bool) 
 
     A run that fails ends with the frame of its error, and without `[DONE]`.
     """
-    result = RunResult(calls={})
+    result = RunResult()
     try:
         async with run as begun:
             yield completion.chunk({"role": "assistant", "content": ""})
             async for event in begun.events():
-                match event:
-                    case TextDelta():
-                        yield completion.chunk({"content": event.text})
-                    case CallStart():
-                        result.start_call(event)
-                    case CallArguments():
-                        result.calls[event.id]["function"]["arguments"] += event.text
-                    case ToolResult():
-                        result.calls.pop(event.id, None)
-                    case RunFailed():
-                        raise failed(event)
-                    case RunEnded():
-                        result.reason = event.reason
-                    case _:
-                        note_usage(result, event)
+                result.take(event)
+                if isinstance(event, TextDelta):
+                    yield completion.chunk({"content": event.text})
     except AdapterError as error:
         yield frame(write_error(error.fault))
         return
@@ -248,18 +227,12 @@ class OpenAI:
         for code in notices:
             place.metrics.notice(code)
         given = RunInput(agent, sent, caller, SessionUse(""), address_of(request))
-        completion = Completion(asked.model)
+        completion, result = Completion(asked.model), RunResult()
         if asked.streams:
-            seconds = place.settings.adapters.comment_seconds
-            run = await begin_within(place.begin(given), seconds)
-            known = run.notices if isinstance(run, AgentRun) else ()
-            frames = write_stream(RunScope(run), completion, asked.with_usage)
-            return stream(frames, seconds, notice_headers([*known, *notices]))
-        answered = await unless_left(request, _whole(place, given))
-        if answered is None:
-            return Response(status_code=499)
-        result, known = answered
-        return JSONResponse(completion.whole(result), headers=notice_headers([*known, *notices]))
+            return await answer_stream(
+                place, place.begin(given), notices, lambda run: write_stream(run, completion, asked.with_usage)
+            )
+        return await answer_whole(request, place.begin(given), notices, result.take, lambda: completion.whole(result))
 
     async def models(self, request: Request) -> Response:
         """List the agents."""
@@ -272,14 +245,6 @@ class OpenAI:
         place = self._place()
         agent = await place.agents(place.caller(request)).find(request.path_params["model"])
         return JSONResponse({**_model(Agent(agent.id, agent.name)), "id": request.path_params["model"]})
-
-
-async def _whole(place: Place, given: RunInput) -> tuple[RunResult, Sequence[str]]:
-    run = await place.begin(given)
-    try:
-        return await collect(run), run.notices
-    finally:
-        run.close()
 
 
 def _model(agent: Agent) -> dict[str, Any]:

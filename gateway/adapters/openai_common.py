@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.adapters.errors import AdapterError, Fault, refuse
-from gateway.adapters.requests import plain
+from gateway.adapters.requests import Place, RunScope, begin_within, notice_headers, plain, stream, unless_left
+from gateway.adapters.run import AgentRun
+from gateway.execute.run_events import RunEvent
 from gateway.mlcommons.profile import AgentProfile
 
 SAMPLING_LEFT_OUT = "SAMPLING_LEFT_OUT"
@@ -82,3 +84,48 @@ def answering(handle: Callable[[Request], Any], member: str = "messages") -> Cal
         return response
 
     return answer
+
+
+async def answer_whole(
+    request: Request,
+    beginning: Awaitable[AgentRun],
+    notices: Sequence[str],
+    take: Callable[[RunEvent], object],
+    document: Callable[[], dict[str, Any]],
+) -> Response:
+    """Return the response for a whole run. take: is given each event. document: returns the answer after the last one.
+
+    Raises:
+        AdapterError: the run is refused, or has failed.
+    """
+
+    async def run() -> Sequence[str]:
+        begun = await beginning
+        try:
+            async for event in begun.events():
+                take(event)
+            return begun.notices
+        finally:
+            begun.close()
+
+    known = await unless_left(request, run())
+    if known is None:
+        return Response(status_code=499)
+    return JSONResponse(document(), headers=notice_headers([*known, *notices]))
+
+
+async def answer_stream(
+    place: Place,
+    beginning: Awaitable[AgentRun],
+    notices: Sequence[str],
+    frames: Callable[[RunScope], AsyncGenerator[bytes, None]],
+) -> Response:
+    """Return the response for a streamed run.
+
+    Raises:
+        AdapterError: the run is refused before it is time to begin the stream with a comment.
+    """
+    seconds = place.settings.adapters.comment_seconds
+    run = await begin_within(beginning, seconds)
+    known = run.notices if isinstance(run, AgentRun) else ()
+    return stream(frames(RunScope(run)), seconds, notice_headers([*known, *notices]))

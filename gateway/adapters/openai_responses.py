@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,26 +23,16 @@ from gateway.adapters.openai_common import (
     NOTHING,
     SAMPLING_LEFT_OUT,
     TOOLS_LEFT_OUT,
+    answer_stream,
+    answer_whole,
     answering,
     check_members,
     takes,
 )
-from gateway.adapters.requests import (
-    Conversation,
-    Place,
-    RunScope,
-    address_of,
-    begin_within,
-    notice_headers,
-    plain,
-    read_body,
-    read_members,
-    stream,
-    unless_left,
-)
-from gateway.adapters.run import AgentRun, RunInput, RunResult, failed
+from gateway.adapters.requests import Conversation, Place, RunScope, address_of, plain, read_body, read_members
+from gateway.adapters.run import AgentRun, RunInput, RunResult
 from gateway.errors import GatewayError
-from gateway.execute.run_events import CallArguments, CallStart, RunEnded, RunEvent, RunFailed, TextDelta, ToolResult
+from gateway.execute.run_events import RunEnded, RunEvent, TextDelta, ToolResult
 from gateway.memory.model import StoredMessage
 from gateway.mlcommons.profile import AgentProfile
 from gateway.offload import run_here_if
@@ -214,7 +204,7 @@ class Answer:
         self._created = int(time.time())
         self._items: list[dict[str, Any]] = []
         self._number = 0
-        self.result = RunResult(calls={})
+        self.result = RunResult()
 
     def document(self, status: str, fault: Fault | None = None) -> dict[str, Any]:
         """Return the whole response. Tokens are left out: their details are not known, and may not be left out."""
@@ -252,22 +242,21 @@ class Answer:
         return b"event: %b\ndata: %b\n\n" % (type.encode(), data)
 
     def take(self, event: RunEvent) -> Iterator[bytes]:
-        """Take an event of the run. Yield what a stream brings of it."""
+        """Take an event of the run. Yield what a stream brings of it.
+
+        Raises:
+            AdapterError: the run has failed.
+        """
+        self.result.take(event)
         match event:
             case TextDelta():
                 if not self._items or self._items[-1]["status"] != "in_progress":
                     yield from self._begin_text()
                 self._part["text"] += event.text
                 yield self.event("response.output_text.delta", delta=event.text, logprobs=[], **self._place)
-            case CallStart():
-                self.result.start_call(event)
-            case CallArguments():
-                self.result.calls[event.id]["function"]["arguments"] += event.text
             case ToolResult():  # the cluster ran it, and calls the LLM again
-                self.result.calls.pop(event.id, None)
                 yield from self._end_text()
             case RunEnded():
-                self.result.reason = event.reason
                 yield from self._end_text()
                 for id, call in self.result.calls.items():
                     yield from self._call(id, call["function"])
@@ -316,8 +305,6 @@ async def write_stream(run: RunScope, answer: Answer) -> AsyncGenerator[bytes, N
     try:
         async with run as begun:
             async for event in begun.events():
-                if isinstance(event, RunFailed):
-                    raise failed(event)
                 for written in answer.take(event):
                     yield written
     except AdapterError as error:
@@ -360,15 +347,16 @@ class Responses:
             place.metrics.notice(code)
         given = RunInput(agent, sent, caller, session, address_of(request))
         answer = Answer(asked, str(id), bool(session.thread))
+        beginning = _begin(place, given, asked, len(turns))
         if asked.streams:
-            seconds = place.settings.adapters.comment_seconds
-            run = await begin_within(_begin(place, given, asked, len(turns)), seconds)
-            known = run.notices if isinstance(run, AgentRun) else ()
-            return stream(write_stream(RunScope(run), answer), seconds, notice_headers([*known, *notices]))
-        known_notices = await unless_left(request, _run(_begin(place, given, asked, len(turns)), answer))
-        if known_notices is None:
-            return Response(status_code=499)
-        return JSONResponse(answer.document(answer.status()), headers=notice_headers([*known_notices, *notices]))
+            return await answer_stream(place, beginning, notices, lambda run: write_stream(run, answer))
+        return await answer_whole(
+            request,
+            beginning,
+            notices,
+            lambda event: list(answer.take(event)),
+            lambda: answer.document(answer.status()),
+        )
 
     async def show(self, request: Request) -> Response:
         """Show a response that is kept.
@@ -483,18 +471,6 @@ async def _begin(place: Place, given: RunInput, asked: ResponsesRequest, sent: i
 
 
 _INDEX = re.compile(r"\binput\[(\d+)\]")
-
-
-async def _run(beginning: Awaitable[AgentRun], answer: Answer) -> Sequence[str]:
-    run = await beginning
-    try:
-        async for event in run.events():
-            if isinstance(event, RunFailed):
-                raise failed(event)
-            list(answer.take(event))
-        return run.notices
-    finally:
-        run.close()
 
 
 def routes(place: Callable[[], Place]) -> Sequence[Route]:

@@ -20,6 +20,7 @@ from gateway.execute.run_events import (
     RunFailed,
     StreamReader,
     TextDelta,
+    TokensUsed,
     ToolResult,
     events_of,
 )
@@ -119,50 +120,45 @@ def is_object(written: str) -> bool:
     return not written or isinstance(decode(written), dict)
 
 
-class RunResult(Struct):
-    """A run that has ended: all of its text, the calls that nobody has answered, and what it says about itself."""
+class RunResult:
+    """What a run says, event by event: its text, the calls that nobody has answered, its tokens, why it ended.
 
-    text: str = ""
-    calls: dict[str, dict[str, Any]] = {}
-    """By the call's id, as OpenAI writes a call: `function` with name and arguments, and the call's signature."""
-    usage: Usage | None = None
-    reason: str = ""
-
-    def start_call(self, event: CallStart) -> None:
-        """Take the beginning of a call."""
-        self.calls[event.id] = {"function": {"name": event.name, "arguments": ""}, **google_signature(event.signature)}
-
-
-async def collect(run: AgentRun) -> RunResult:
-    """Return the whole run.
-
-    Raises:
-        AdapterError: it has failed.
+    calls: by id, as OpenAI writes a call: `function` with name and arguments, and the call's signature.
     """
-    result, texts = RunResult(calls={}), []
-    async for event in run.events():
+
+    def __init__(self) -> None:
+        self.calls: dict[str, dict[str, Any]] = {}
+        self.usage: Usage | None = None
+        self.reason = ""
+        self._texts: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """All text so far."""
+        return "".join(self._texts)
+
+    def take(self, event: RunEvent) -> None:
+        """Take the next event.
+
+        Raises:
+            AdapterError: the run has failed.
+        """
         match event:
             case TextDelta():
-                texts.append(event.text)
+                self._texts.append(event.text)
             case CallStart():
-                result.start_call(event)
+                function = {"name": event.name, "arguments": ""}
+                self.calls[event.id] = {"function": function, **google_signature(event.signature)}
             case CallArguments():
-                result.calls[event.id]["function"]["arguments"] += event.text
+                self.calls[event.id]["function"]["arguments"] += event.text
             case ToolResult():
-                result.calls.pop(event.id, None)
+                self.calls.pop(event.id, None)
+            case TokensUsed():
+                self.usage = event.usage
+            case RunEnded():
+                self.reason = event.reason
             case RunFailed():
                 raise failed(event)
-            case RunEnded():
-                result.reason = event.reason
-            case _:
-                note_usage(result, event)
-    result.text = "".join(texts)
-    return result
-
-
-def note_usage(result: RunResult, event: RunEvent) -> None:
-    """Take the tokens that an event reports, if it reports any."""
-    result.usage = getattr(event, "usage", result.usage)
 
 
 def failed(event: RunFailed) -> AdapterError:
