@@ -8,6 +8,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 STRANDS := .venv-strands
 MITMPROXY := .venv-mitmproxy
+CLIENTS := .venv-clients
 # Processes that run tests: one more than cores, as many tests wait.
 WORKERS := $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 ARGS ?=
@@ -133,12 +134,19 @@ $(MITMPROXY)/.installed: tests/inspector/mitmproxy/requirements.lock
 		-r tests/inspector/mitmproxy/requirements.lock
 	touch $@
 
-front-ends: $(STAMP) ## AG-UI's and OpenAI's clients for JavaScript (needs Node 20 and npm) before the adapters' port
+# LangChain, LlamaIndex and OpenAI's agents, each with packages of its own.
+$(CLIENTS)/.installed: tests/adapters/clients/requirements.lock
+	test -x $(CLIENTS)/bin/python || $(or $(PYTHON),python3) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+		-r tests/adapters/clients/requirements.lock
+	touch $@
+
+front-ends: $(STAMP) $(CLIENTS)/.installed ## other projects' clients before the adapters' port (needs Node 20 and npm)
 	cd tests/adapters/node && npm ci --silent --no-audit --no-fund
-	$(PY) -m pytest tests/adapters/test_node_clients.py $(ARGS)
+	$(PY) -m pytest tests/adapters/test_other_clients.py $(ARGS)
 
 mitmproxy: $(STAMP) $(MITMPROXY)/.installed ## mitmproxy reads our HAR files
 	$(PY) -m pytest tests/inspector/test_mitmproxy.py $(ARGS)
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) $(STRANDS) $(MITMPROXY) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(STRANDS) $(MITMPROXY) $(CLIENTS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -184,6 +184,25 @@ async def test_a_call_that_an_agent_lets_out_is_a_tool_call(deploy: Deploy) -> N
         assert (told.index, told.function.name) == (0, "f")
 
 
+async def test_a_pdf_and_a_tool_s_round_trip(deploy: Deploy) -> None:
+    pdf = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0x"}}
+    async with deploy("3.6.0") as deployed, deployed.openai() as client:
+        agent = raw_flow(deployed)
+        question: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "call it"}, pdf]}]
+        deployed.simulator.script([Call("f", {"a": 1}, text="")])
+        message = (await client.chat.completions.create(model=agent, messages=question)).choices[0].message
+        assert "JVBERi0x" in json.dumps(deployed.asked)
+        (call,) = message.tool_calls or []
+        result = {"role": "tool", "tool_call_id": call.id, "content": "done"}
+        answer = await client.chat.completions.create(
+            model=agent, messages=[*question, message.model_dump(exclude_none=True), result]
+        )
+        assert answer.choices[0].message.content == ANSWER
+        asked, told, answered = deployed.asked["messages"][-3:]
+        assert told["tool_calls"][0]["id"] == answered["tool_call_id"] == call.id
+        assert (asked["role"], answered["content"]) == ("user", "done")
+
+
 def raw_flow(deployed: Any) -> str:
     """Register a flow whose answer the cluster does not filter."""
     core = deployed.simulator.core
