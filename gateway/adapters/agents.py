@@ -18,6 +18,8 @@ from gateway.proxy.data_port import DataPort
 from gateway.proxy.local_client import send_request
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_MADE_ID = re.compile(r"[A-Za-z0-9_-]{20}")
+"""Ids that a cluster makes. Anything else is more likely a name, and is looked for as one first."""
 _SEARCH = "/_plugins/_ml/agents/_search"
 _PAGE = 1_000
 _MOST = 10_000
@@ -63,13 +65,11 @@ class Agents:
             if named not in self._names:
                 raise _not_found(named, f"It is one of {', '.join(sorted(self._names))}.")
             return await self._read(self._names[named])
-        if _ID.fullmatch(named):
-            try:
-                return await self._read(named)
-            except AdapterError as error:
-                if error.fault.status != 404:
-                    raise
+        if _MADE_ID.fullmatch(named) and (agent := await self._of_id(named)) is not None:
+            return agent
         agents = [agent for agent in await self._search({"match": {"name": named}}, _PAGE) if agent.name == named]
+        if not agents and _ID.fullmatch(named) and (agent := await self._of_id(named)) is not None:
+            return agent
         if not agents:
             raise _not_found(named, "Give the id or the exact name of an agent that you may read.")
         if len(agents) > 1:
@@ -92,6 +92,15 @@ class Agents:
         if self._names:
             return [Agent(id, name) for name, id in sorted(self._names.items())]
         return sorted(await self._search({"match_all": {}}, _MOST), key=lambda agent: (agent.name, agent.id))
+
+    async def _of_id(self, id: str) -> AgentProfile | None:
+        """Return the agent of this id; None if there is none."""
+        try:
+            return await self._read(id)
+        except AdapterError as error:
+            if error.fault.status != 404:
+                raise
+        return None
 
     async def _read(self, id: str) -> AgentProfile:
         try:

@@ -28,6 +28,8 @@ class Recorded(Deployed):
 
     async def answer(self, request: aiohttp.web.Request) -> aiohttp.web.Response:
         path = request.path.rpartition("/")[2]
+        if path == "_search":
+            return aiohttp.web.json_response({"hits": {"hits": []}})
         if request.method == "POST":
             self.bodies.append(await request.json())
             return aiohttp.web.Response(text=RECORDED["streams"][self.stream], content_type="text/event-stream")
