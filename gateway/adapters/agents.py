@@ -67,9 +67,18 @@ class Agents:
             return await self._read(self._names[named])
         if _MADE_ID.fullmatch(named) and (agent := await self._of_id(named)) is not None:
             return agent
-        agents = [agent for agent in await self._search({"match": {"name": named}}, _PAGE) if agent.name == named]
+        denied: AdapterError | None = None
+        agents: Sequence[Agent] = []
+        try:
+            agents = [agent for agent in await self._search({"match": {"name": named}}, _PAGE) if agent.name == named]
+        except AdapterError as error:  # who may read an agent may not be allowed to search for one
+            if error.fault.status != 403:
+                raise
+            denied = error
         if not agents and _ID.fullmatch(named) and (agent := await self._of_id(named)) is not None:
             return agent
+        if denied is not None:
+            raise denied
         if not agents:
             raise _not_found(named, "Give the id or the exact name of an agent that you may read.")
         if len(agents) > 1:

@@ -19,7 +19,7 @@ from gateway.adapters.requests import COMMENT
 from gateway.config.load import ConfigError
 from tests.adapters.conftest import ANSWER, Deploy
 from tests.conftest import StartGateway, settings_for
-from tests.execute.stub_cluster import V1, Cluster
+from tests.execute.stub_cluster import DOCUMENTS, V1, Cluster
 from tests.execute.test_stream_watch import STREAM
 
 QUESTION: list[Any] = [{"role": "user", "content": "hi"}]
@@ -270,3 +270,24 @@ async def test_a_body_that_does_not_come_is_late_and_one_that_is_broken_off_is_n
         async with deployed.openai() as client:
             await client.models.list()
     assert "internal error" not in "".join(capsys.readouterr())
+
+
+async def test_who_may_not_search_for_agents_names_them_by_id(start_gateway: StartGateway) -> None:
+    cluster = Cluster()
+
+    async def answer(request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
+        if request.path.endswith("/_search"):
+            error = {"type": "security_exception", "reason": "no permissions for [agents/search]"}
+            return aiohttp.web.json_response({"error": error, "status": 403}, status=403)
+        if request.path.endswith("/agents/own"):
+            return aiohttp.web.json_response(DOCUMENTS["agents"][V1])
+        return await cluster.answer(request)
+
+    async with serving(answer) as url:
+        gateway = await start_gateway(url, None, PORT)
+        base = f"http://127.0.0.1:{gateway.adapters_port}/v1"
+        async with openai.AsyncOpenAI(base_url=base, api_key="k", max_retries=0) as client:
+            for model in (V1, "own"):
+                await client.chat.completions.create(model=model, messages=QUESTION)
+            with pytest.raises(openai.PermissionDeniedError, match="no permissions"):
+                await client.chat.completions.create(model="nosuch", messages=QUESTION)
