@@ -6,6 +6,7 @@ What it makes: agent types × connector templates × providers. `GET` shows the 
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,16 +161,23 @@ def connector_body(llm_url: str, provider: str, template: str, wire: Wire | None
 
 _used_words: set[str] = set()
 """Of the ids of connectors with models. The cluster takes connectors for each other whose ids share a word."""
+_SAME_WORD = 90.0
+"""Seconds after which a node makes ids of other words: their fourth character changes every 65.5 seconds. Where it is a
+dash, and the node's own part has another one, all ids of that time share what is between the two.
+"""
 
 
 def connect(api: Api, llm_url: str, provider: str, template: str, wire: Wire | None = None) -> tuple[str, str]:
     """A connector and a deployed model on it: (connector_id, model_id). wire: another than the provider's own."""
     connector = connector_body(llm_url, provider, template, wire)
-    for _ in range(20):
+    until = time.monotonic() + _SAME_WORD
+    while True:
         connector_id = api.must("POST", "/_plugins/_ml/connectors/_create", connector)["connector_id"]
         words = cluster.words_of(connector_id)
-        if not words & _used_words:
+        if not words & _used_words or time.monotonic() > until:
             break
+        api.must("DELETE", f"/_plugins/_ml/connectors/{connector_id}")
+        time.sleep(1)
     _used_words.update(words)
     model = {"name": connector["name"], "function_name": "remote", "connector_id": connector_id}
     registered = api.must("POST", "/_plugins/_ml/models/_register?deploy=true", model)
