@@ -67,6 +67,19 @@ async def test_both_sides_show_and_check_certificates(start_gateway: StartGatewa
         assert len(upstream.requests) == 1
 
 
+async def test_the_adapters_port_has_the_same_tls(start_gateway: StartGateway, pki: Pki) -> None:
+    cert, key = pki.issue("gateway", HOST)
+    listen = {"adapters_port": 0, "tls": {"cert_file": cert, "key_file": key, "client_ca_file": pki.ca_file}}
+    context = ssl.create_default_context(cafile=pki.ca_file)
+    context.load_cert_chain(*pki.issue("client", "client.test"))
+    request = b"GET /nosuch HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, None, {"listen": listen})
+        assert (await ask(gateway.adapters_port, context, request)).line == b"HTTP/1.1 404 Not Found"
+        with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            await ask(gateway.adapters_port, ssl.create_default_context(cafile=pki.ca_file), request)
+
+
 async def test_exchanges_are_recorded_with_the_scheme_of_the_client(start_gateway: StartGateway, pki: Pki) -> None:
     cert, key = pki.issue("gateway", HOST)
     over = {"listen": {"tls": {"cert_file": cert, "key_file": key}}, "inspector": {"enabled": True}}
