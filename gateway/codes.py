@@ -99,7 +99,7 @@ CODES: dict[str, Code] = {
     "NOT_PROVED": Code("the agent could not be read; it was sent as the operator's rule says"),
     "ROLE_MAPPED": Code("a role was replaced by one that the API knows"),
     "IMAGE_DETAIL_LEFT_OUT": Code("how closely the model is to look at an image was left out"),
-    "MESSAGES_LEFT_OUT": Code("messages that are for no LLM were left out (reasoning, activity)"),
+    "MESSAGES_LEFT_OUT": Code("messages that are for no LLM were left out (reasoning, activity, a front end's own)"),
     "SIGNATURE_LEFT_OUT": Code("the signature of a tool call was left out, which this API does not have"),
     "TOOLS_LEFT_OUT": Code("the client's own tools were left out, as the agent can't call them"),
     "STREAM_IN_ONE_PIECE": Code("the answer came as a stream once all of it was there"),

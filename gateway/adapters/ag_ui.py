@@ -35,7 +35,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gateway.adapters.ag_ui_input import modern, native_body, read_request, snapshot, write_input
-from gateway.adapters.errors import AdapterError, Fault, of_gateway, refuse
+from gateway.adapters.errors import AdapterError, Fault, of_gateway, refuse, relocated
 from gateway.adapters.requests import Place, address_of, read_body, stream
 from gateway.adapters.run import RunInput, begin_run, failed
 from gateway.codes import CODES
@@ -207,8 +207,11 @@ class AgUi:
                 for written in writer.restored(await self._restore(place, agent, asked.thread_id, caller)):
                     yield written
                 return
-            body, notices, session = await run_here_if(small, _body, agent, asked)
-            run = await begin_run(place.port, RunInput(agent, body, caller, session, address_of(request)))
+            body, places, notices, session = await run_here_if(small, _body, agent, asked)
+            try:
+                run = await begin_run(place.port, RunInput(agent, body, caller, session, address_of(request)))
+            except AdapterError as error:
+                raise relocated(error, places) from None
             try:
                 for code in notices:
                     place.metrics.notice(code)
@@ -244,12 +247,13 @@ def _thread(thread_id: str) -> str:
     return f"ag-ui:{thread_id}" if thread_id else ""
 
 
-def _body(agent: AgentProfile, asked: RunAgentInput) -> tuple[bytes, list[str], SessionUse]:
-    """Return the body for the data port, the codes of what is left out, and the session."""
+def _body(agent: AgentProfile, asked: RunAgentInput) -> tuple[bytes, list[str], list[str], SessionUse]:
+    """Return the body for the data port, the place of each turn, the codes of what is left out, and the session."""
     if agent.agent_type is AgentType.AG_UI:
-        return json.dumps(native_body(asked)).encode(), [], SessionUse("")
-    turns, notices = write_input(asked)
-    return json.dumps({"input": turns, "parameters": {}}).encode(), notices, SessionUse(_thread(asked.thread_id))
+        return json.dumps(native_body(asked)).encode(), [], [], SessionUse("")
+    turns, places, notices = write_input(asked)
+    written = json.dumps({"input": turns, "parameters": {}}).encode()
+    return written, places, notices, SessionUse(_thread(asked.thread_id))
 
 
 def routes(place: Callable[[], Place]) -> Sequence[Route]:

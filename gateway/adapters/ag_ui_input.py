@@ -15,12 +15,14 @@ from pydantic import ValidationError
 from gateway.adapters.errors import refuse
 from gateway.execute.streams import google_signature
 from gateway.memory.model import Block, StoredMessage
+from gateway.unified.formats import FORMATS
 
 MESSAGES_LEFT_OUT = "MESSAGES_LEFT_OUT"
 TOOLS_LEFT_OUT = "TOOLS_LEFT_OUT"
 _MEDIA = ("image", "audio", "video")
 _OF_THE_PAGE = frozenset({"canResend", "toolResult", "toolCallId"})
 """Members of the system messages that OpenSearch Dashboards writes into its own timeline, to show them."""
+_UNKNOWN = "application/octet-stream"
 _LISTS = ("tools", "context")
 
 
@@ -72,8 +74,10 @@ def _kind(mime: str) -> str:
     return kind if kind in _MEDIA else "document"
 
 
-def write_input(request: RunAgentInput) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the conversation as the unified input, and the codes of what is left out.
+def write_input(request: RunAgentInput) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+    """Return the conversation as the unified input, the place of each turn in the request, and what is left out.
+
+    A place is "" for what is no message of the client's. What is left out is named by codes.
 
     Context and state of the application come as system text after the client's own.
 
@@ -81,18 +85,21 @@ def write_input(request: RunAgentInput) -> tuple[list[dict[str, Any]], list[str]
         AdapterError: a part can't be expressed.
     """
     turns: list[dict[str, Any]] = []
+    places: list[str] = []
     left_out = False
     for index, message in enumerate(_dump(request)["messages"]):
         turn = _turn(message, f"messages[{index}]")
         if turn is None:
-            left_out = left_out or message["role"] in ("reasoning", "activity")
+            left_out = left_out or message["role"] != "assistant"  # an assistant's message without content is empty
         else:
             turns.append(turn)
+            places.append(f"messages[{index}]")
     if about := _about(request):
         leading = next((i for i, turn in enumerate(turns) if turn["role"] not in ("system", "developer")), len(turns))
         turns.insert(leading, {"role": "system", "content": about})
+        places.insert(leading, "")
     notices = [MESSAGES_LEFT_OUT] if left_out else []
-    return turns, [*notices, *([TOOLS_LEFT_OUT] if request.tools else [])]
+    return turns, places, [*notices, *([TOOLS_LEFT_OUT] if request.tools else [])]
 
 
 def _dump(request: RunAgentInput) -> dict[str, Any]:
@@ -231,11 +238,11 @@ def _texts(content: Sequence[Block]) -> str:
 
 def _shown(block: Block) -> dict[str, Any] | None:
     """Return a user's block as a part; None for one that AG-UI has no part for."""
-    for kind, body in block.items():
-        if kind == "text":
-            return {"type": "text", "text": body}
-        if kind in (*_MEDIA, "document") and isinstance(body, dict):
-            source, mime = body.get("source", {}), f"{'application' if kind == 'document' else kind}/{body['format']}"
+    if isinstance(block.get("text"), str):
+        return {"type": "text", "text": block["text"]}
+    for kind, mime_types in FORMATS.items():
+        if isinstance(body := block.get(kind), dict):
+            source, mime = body.get("source", {}), mime_types.get(body["format"], _UNKNOWN)
             if isinstance(source.get("bytes"), str):
                 return {"type": kind, "source": {"type": "data", "value": source["bytes"], "mimeType": mime}}
             if isinstance(source.get("url"), str):

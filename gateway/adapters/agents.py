@@ -62,9 +62,7 @@ class Agents:
             AdapterError: there is none, there are several, or it can't be read.
         """
         if self._names:
-            if named not in self._names:
-                raise _not_found(named, f"It is one of {', '.join(sorted(self._names))}.")
-            return await self._read(self._names[named])
+            return await self.find_id(self._names.get(named, named))
         if _MADE_ID.fullmatch(named) and (agent := await self._of_id(named)) is not None:
             return agent
         denied: AdapterError | None = None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from gateway.errors import GatewayError
@@ -92,3 +95,21 @@ def _with_help(reason: str, help: str) -> str:
     if not help:
         return reason
     return f"{reason}{'' if reason.endswith('.') else '.'} {help[0].upper()}{help[1:]}"
+
+
+_INDEX = re.compile(r"\binput\[(\d+)\]")
+
+
+def relocated(error: AdapterError, places: Sequence[str]) -> AdapterError:
+    """Return an error of the data port with its place in the client's own body.
+
+    places: that of each turn of the unified input; "" for one that the client did not send.
+    """
+
+    def own(match: re.Match[str]) -> str:
+        index = int(match[1])
+        return (places[index] if index < len(places) else "") or match[0]
+
+    fault = error.fault
+    place, message = _INDEX.sub(own, fault.place), _INDEX.sub(own, fault.message, count=1)
+    return AdapterError(msgspec.structs.replace(fault, place=place, message=message))

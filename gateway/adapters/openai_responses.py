@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gateway.adapters.errors import AdapterError, Fault, of_gateway, refuse
+from gateway.adapters.errors import AdapterError, Fault, of_gateway, refuse, relocated
 from gateway.adapters.openai_chat import finish_reason
 from gateway.adapters.openai_common import (
     NOTHING,
@@ -44,13 +44,15 @@ MESSAGES_LEFT_OUT = "MESSAGES_LEFT_OUT"
 _SAMPLING = {
     "temperature": ("temperature",),
     "top_p": ("top_p",),
+    "reasoning": ("reasoning_effort",),
     "max_output_tokens": ("max_output_tokens", "max_completion_tokens", "max_tokens"),
 }
-"""Members that go into the template of the agent's connector, under the first of these names that it has."""
+"""Members that go into the template of the agent's connector, under the first of these names that it has.
+
+Of `reasoning`, its `effort` does."""
 _IGNORED = frozenset(
     {
-        "metadata", "prompt_cache_key", "prompt_cache_retention", "reasoning", "safety_identifier", "stream_options",
-        "user",
+        "metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "stream_options", "user",
     }
 )  # fmt: skip
 """Members that change nothing of an answer. `metadata` is repeated in it."""
@@ -136,11 +138,21 @@ def read_request(body: bytes) -> ResponsesRequest:
         ResponseId.read(previous) if previous else None,
         _member(members, "store", bool, "true or false", True),
         _member(members, "stream", bool, "true or false", False),
-        {name: members[name] for name in _SAMPLING if name in members},
+        _read_sampling(members),
         bool(plain(raw.get("tools", NOTHING))),
         members.get("metadata", {}),
         isinstance(written, list) and any(item.get("type") == "reasoning" for item in written),
     )
+
+
+def _read_sampling(members: Mapping[str, Any]) -> dict[str, Any]:
+    sampling = {name: members[name] for name in _SAMPLING if name in members}
+    effort = _member(members, "reasoning", dict, "an object", {}).get("effort")
+    if effort is None:
+        sampling.pop("reasoning", None)
+    else:
+        sampling["reasoning"] = effort
+    return sampling
 
 
 def _member(members: Mapping[str, Any], name: str, kind: type, expected: str, default: Any = None) -> Any:
@@ -460,17 +472,7 @@ async def _begin(place: Place, given: RunInput, asked: ResponsesRequest, sent: i
         return await place.begin(given)
     except AdapterError as error:
         first = sent - len(asked.turns) + bool(asked.instructions)
-
-        def item(match: re.Match[str]) -> str:
-            index = int(match[1]) - first
-            return f"input[{asked.items[index]}]" if 0 <= index < len(asked.items) else match[0]
-
-        fault = error.fault
-        place_of, message = _INDEX.sub(item, fault.place), _INDEX.sub(item, fault.message, count=1)
-        raise AdapterError(msgspec.structs.replace(fault, place=place_of, message=message)) from None
-
-
-_INDEX = re.compile(r"\binput\[(\d+)\]")
+        raise relocated(error, [*[""] * first, *(f"input[{item}]" for item in asked.items)]) from None
 
 
 def routes(place: Callable[[], Place]) -> Sequence[Route]:

@@ -16,7 +16,7 @@ from gateway.adapters.agents import Agents, Profiles
 from gateway.adapters.callers import Callers
 from gateway.adapters.errors import AdapterError, Fault, refuse
 from gateway.adapters.run import AgentRun, RunInput, begin_run
-from gateway.agents.rules import rule_for
+from gateway.agents.rules import keeps_sessions
 from gateway.config.schema import Settings
 from gateway.errors import InvalidInput, MemoryUnavailable
 from gateway.memory.model import StoredMessage
@@ -65,10 +65,7 @@ class Place:
 
     def remembers(self, agent: AgentProfile) -> bool:
         """Return True if the gateway keeps the agent's sessions."""
-        rule = rule_for(agent.id, agent.name, self.settings.agents.rules)
-        if rule is None or rule.memory == "auto":
-            return agent.gateway_memory
-        return rule.memory == "gateway"
+        return keeps_sessions(agent, self.settings.agents.rules)
 
     async def conversation(self, agent: AgentProfile, thread: str, caller: CIMultiDict[str]) -> Conversation:
         """Return what the gateway keeps of a conversation; nothing where it keeps none.

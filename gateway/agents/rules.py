@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeVar
 
+from gateway.mlcommons.profile import AgentProfile
+
 
 class ForAgents(Protocol):
     """A rule for agents. agent: a glob."""
@@ -14,6 +16,14 @@ class ForAgents(Protocol):
     @property
     def agent(self) -> str:
         """The glob on the agent's id and name."""
+
+
+class ForMemory(ForAgents, Protocol):
+    """A rule that may say whose the agent's memory is."""
+
+    @property
+    def memory(self) -> str:
+        """`gateway`, `cluster`, or `auto` for what the agent's documents say."""
 
 
 _R = TypeVar("_R", bound=ForAgents)
@@ -39,3 +49,11 @@ def rule_for(agent_id: str, name: str, rules: Iterable[_R]) -> _R | None:
         if fnmatchcase(agent_id, rule.agent) or (name and fnmatchcase(name, rule.agent)):
             return rule
     return None
+
+
+def keeps_sessions(agent: AgentProfile, rules: Iterable[ForMemory]) -> bool:
+    """Return True if the agent's memory is the gateway's."""
+    rule = rule_for(agent.id, agent.name, rules)
+    if rule is None or rule.memory == "auto":
+        return agent.gateway_memory
+    return rule.memory == "gateway"

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.agents.lookup import Credentials
 from gateway.agents.resolver import ResolvedAgent, Resolver
-from gateway.agents.rules import rule_for
+from gateway.agents.rules import keeps_sessions, rule_for
 from gateway.config.schema import AgentRule, Settings
 from gateway.errors import GatewayError, InvalidInput, Problem, SignatureConflict
 from gateway.execute.body import read_async
@@ -61,10 +61,7 @@ class SessionRuns:
 
     def remembers(self, profile: AgentProfile) -> bool:
         """Return True if the agent's memory is the gateway's."""
-        rule = self.rule(profile.id, profile.name)
-        if rule is None or rule.memory == "auto":
-            return profile.gateway_memory
-        return rule.memory == "gateway"
+        return keeps_sessions(profile, self._rules)
 
     async def begin(self, call: ExecuteCall, request: ExecuteRequest, profile: AgentProfile) -> SessionRun:
         """Open the session that the request names, or a new one.

@@ -143,6 +143,9 @@ def read_tool_call(block: Fields) -> ToolUse | None:
     options = block.object("providerOptions", required=False)
     google = options.object("google", required=False) if options else None
     signature = google.string("thoughtSignature", required=False) if google else None
+    for read in (google, options):
+        if read is not None:
+            read.done()
     return ToolUse(id or "", name, arguments, block.at, signature or "") if name and arguments is not None else None
 
 

@@ -10,6 +10,8 @@ from ag_ui.core import Event
 from pydantic import TypeAdapter
 
 from gateway.adapters.ag_ui import NOTICE
+from gateway.adapters.ag_ui_input import snapshot
+from gateway.memory.model import Block, Message, StoredMessage
 from gateway.simulator.llm import Call
 from tests.adapters.conftest import ANSWER, Deploy, Deployed
 from tests.adapters.verifier import replay, verify
@@ -183,3 +185,37 @@ async def test_a_body_that_is_no_request_is_a_400(deploy: Deploy, body: Any, fie
             assert response.status == 400
         async with client.post("/ag-ui/conv-d", data=b"{}", headers={"Content-Type": "text/plain"}) as response:
             assert response.status == 415
+
+
+async def test_an_error_names_the_message_that_the_client_sent(deploy: Deploy) -> None:
+    """The text about the application and the messages left out move the turns of the unified input."""
+    wrong = user([{"type": "image", "source": {"type": "data", "value": "????", "mimeType": "image/png"}}])
+    body = asks(user("hi"), {"role": "reasoning", "content": "hm"}, wrong, context=[{"description": "a", "value": "b"}])
+    async with deploy("3.4.0", streams=True) as deployed:
+        last = (await run(deployed, "flow-openai_messages", body))[-1]
+    assert last["type"] == "RUN_ERROR"
+    assert "messages[2].content[0]" in last["message"]
+    assert "input[" not in last["message"]
+
+
+async def test_what_dashboards_wrote_for_itself_is_left_out_with_a_notice(deploy: Deploy) -> None:
+    own = {"role": "system", "content": "Error: no", "canResend": True}
+    async with deploy("3.4.0", streams=True) as deployed:
+        events = await run(deployed, "flow-openai_messages", asks(own, user("hi")))
+        assert "MESSAGES_LEFT_OUT" in [event["value"]["code"] for event in events if event["type"] == "CUSTOM"]
+        assert "Error: no" not in json.dumps(deployed.asked)
+
+
+@pytest.mark.parametrize(
+    ("block", "mime"),
+    [
+        ({"document": {"format": "md", "source": {"bytes": "IyBh"}}}, "text/markdown"),
+        ({"document": {"format": "pdf", "source": {"bytes": "JVBE"}}}, "application/pdf"),
+        ({"video": {"format": "three_gp", "source": {"url": "https://a/b"}}}, "video/3gpp"),
+        ({"image": {"format": "new", "source": {"bytes": "AAAA"}}}, "application/octet-stream"),
+    ],
+)
+def test_media_of_a_session_have_their_registered_type(block: Block, mime: str) -> None:
+    stored = StoredMessage(0, 1, "t", Message("user", (block,)))
+    (message,) = snapshot([stored], "s")
+    assert message["content"][0]["source"]["mimeType"] == mime

@@ -177,9 +177,13 @@ async def test_a_stream_with_nothing_to_send_has_comments(start_gateway: StartGa
     async with serving(broken.answer) as url:
         gateway = await start_gateway(url, None, {**PORT, "adapters": {"comment_seconds": 0.02}})
         async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.adapters_port}") as client:
-            body = {"model": V1, "messages": QUESTION, "stream": True}
-            for path, asked in ((f"/ag-ui/{V1}", AG_UI), ("/v1/chat/completions", body)):
+            body = {"model": V1, "messages": QUESTION, "stream": True, "tools": [{}]}
+            for path, asked, notices in (
+                (f"/ag-ui/{V1}", AG_UI, None),
+                ("/v1/chat/completions", body, "TOOLS_LEFT_OUT"),
+            ):
                 async with client.post(path, json=asked) as response:
+                    assert response.headers.get("x-mlc-gateway-notice") == notices
                     seen = b""
                     while COMMENT * 2 not in seen:
                         seen += await response.content.readany()
@@ -193,8 +197,9 @@ async def test_new_settings_apply_from_the_next_request_on(deploy: Deploy) -> No
             deployed.simulator.url, {**over, "listen": {**over["listen"], "http": deployed.http_server}}
         )
         await deployed.gateway.reload(settings, deployed.gateway.log)
-        answer = await client.chat.completions.create(model="helper", messages=QUESTION)
-        assert answer.choices[0].message.content == ANSWER
+        for name in ("helper", deployed.agents["conv-d"]):  # GET /v1/models lists the id
+            answer = await client.chat.completions.create(model=name, messages=QUESTION)
+            assert answer.choices[0].message.content == ANSWER
         with pytest.raises(openai.NotFoundError):
             await client.chat.completions.create(model="conv-d", messages=QUESTION)
 

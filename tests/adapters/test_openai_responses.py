@@ -9,6 +9,8 @@ import aiohttp
 import openai
 import pytest
 
+from gateway.adapters.errors import AdapterError
+from gateway.adapters.openai_responses import read_request
 from gateway.simulator.llm import Call
 from tests.adapters.conftest import ANSWER, Deploy, Deployed
 from tests.adapters.test_listener import PORT, Broken, serving
@@ -163,3 +165,19 @@ async def test_an_answer_that_ends_at_any_byte_is_a_failure(start_gateway: Start
                 assert events[-1].type == "response.failed"
                 with pytest.raises(openai.APIError):
                     await client.responses.create(model=V1, input="hi")
+
+
+def test_the_effort_of_reasoning_is_sampling() -> None:
+    asked = read_request(b'{"model":"a","input":"hi","reasoning":{"effort":"low","summary":"auto"},"top_p":1}')
+    assert asked.sampling == {"top_p": 1, "reasoning": "low"}
+    assert read_request(b'{"model":"a","input":"hi","reasoning":{"summary":"auto"}}').sampling == {}
+    with pytest.raises(AdapterError, match="reasoning"):
+        read_request(b'{"model":"a","input":"hi","reasoning":"low"}')
+
+
+async def test_an_effort_without_a_place_is_left_out_with_a_notice(deploy: Deploy) -> None:
+    async with deploy("3.6.0") as deployed, deployed.openai() as client:
+        answer = await client.responses.with_raw_response.create(
+            model="flow-openai_messages", input="hi", reasoning={"effort": "low"}
+        )
+        assert "SAMPLING_LEFT_OUT" in answer.headers["x-mlc-gateway-notice"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gateway.errors import InvalidInput
 from gateway.unified.model import (
     AgentInput,
     Base64,
@@ -414,3 +415,14 @@ def test_detail_is_read() -> None:
     ):
         (media,) = read([block]).media
         assert media.detail == "high"
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [({"openai": {"itemId": "x"}}, "providerOptions.openai"), ({"google": {"more": 1}}, "providerOptions.google.more")],
+)
+def test_options_of_a_call_that_no_provider_gets_are_refused(options: Any, place: str) -> None:
+    call = {"type": "tool-call", "toolCallId": "c", "toolName": "f", "input": {}, "providerOptions": options}
+    with pytest.raises(InvalidInput) as refused:
+        read([call])
+    assert [problem.place for problem in refused.value.problems] == [f"input[0].{place}"]
