@@ -47,6 +47,7 @@ CODES: dict[str, Code] = {
     "RESERVED_NAME": Code("a parameter begins with `gw_`, which is the gateway's"),
     "SYSTEM_NEEDS_SLOT": Code("the connector has no place for system text", _UPGRADE),
     "TEXT_NOT_SAFE": Code("the cluster's template would change this text", _UPGRADE),
+    "TOOLS_REQUIRED": Code("the LLM must call a tool of the client's, which can't be declared to it"),
     "TOOLS_NEED_UPGRADE": Code("the connector can't carry tool calls and results", _UPGRADE),
     # What the LLM's API does not take
     "ASSISTANT_FIRST": Code("the conversation begins with the assistant"),
@@ -101,6 +102,7 @@ CODES: dict[str, Code] = {
     "IMAGE_DETAIL_LEFT_OUT": Code("how closely the model is to look at an image was left out"),
     "MESSAGES_LEFT_OUT": Code("messages that are for no LLM were left out (reasoning, activity, a front end's own)"),
     "SIGNATURE_LEFT_OUT": Code("the signature of a tool call was left out, which this API does not have"),
+    "TOOL_NOT_STRICT": Code("`strict` of a tool was left out, which this API does not have"),
     "TOOLS_LEFT_OUT": Code("the client's own tools were left out, as the agent can't call them"),
     "STREAM_IN_ONE_PIECE": Code("the answer came as a stream once all of it was there"),
     "SYSTEM_FOLDED": Code("system text was put before the first user turn"),

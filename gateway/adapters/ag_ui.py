@@ -60,6 +60,8 @@ from gateway.offload import run_here_if
 from gateway.ports import SessionUse
 from gateway.unified.limits import SMALL_TEXT
 
+_TOOL = {"name", "description", "parameters"}
+"""Members of a tool that its LLM gets; `metadata` is the front end's own."""
 NOTICE = "mlc_gateway_notice"
 """Name of the CUSTOM event of a notice; its value has `code` and `reason`."""
 
@@ -252,7 +254,8 @@ def _body(agent: AgentProfile, asked: RunAgentInput) -> tuple[bytes, list[str], 
     if agent.agent_type is AgentType.AG_UI:
         return json.dumps(native_body(asked)).encode(), [], [], SessionUse("")
     turns, places, notices = write_input(asked)
-    written = json.dumps({"input": turns, "parameters": {}}).encode()
+    tools = [tool.model_dump(include=_TOOL, exclude_none=True) for tool in asked.tools or ()]
+    written = json.dumps({"input": turns, "tools": tools, "parameters": {}}).encode()
     return written, places, notices, SessionUse(_thread(asked.thread_id))
 
 

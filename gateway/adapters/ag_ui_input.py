@@ -18,7 +18,6 @@ from gateway.memory.model import Block, StoredMessage
 from gateway.unified.formats import FORMATS
 
 MESSAGES_LEFT_OUT = "MESSAGES_LEFT_OUT"
-TOOLS_LEFT_OUT = "TOOLS_LEFT_OUT"
 _MEDIA = ("image", "audio", "video")
 _OF_THE_PAGE = frozenset({"canResend", "toolResult", "toolCallId"})
 """Members of the system messages that OpenSearch Dashboards writes into its own timeline, to show them."""
@@ -98,8 +97,7 @@ def write_input(request: RunAgentInput) -> tuple[list[dict[str, Any]], list[str]
         leading = next((i for i, turn in enumerate(turns) if turn["role"] not in ("system", "developer")), len(turns))
         turns.insert(leading, {"role": "system", "content": about})
         places.insert(leading, "")
-    notices = [MESSAGES_LEFT_OUT] if left_out else []
-    return turns, places, [*notices, *([TOOLS_LEFT_OUT] if request.tools else [])]
+    return turns, places, [MESSAGES_LEFT_OUT] if left_out else []
 
 
 def _dump(request: RunAgentInput) -> dict[str, Any]:

@@ -19,14 +19,15 @@ from starlette.routing import Route
 from gateway.adapters.agents import Agent
 from gateway.adapters.errors import AdapterError, refuse
 from gateway.adapters.openai_common import (
-    NOTHING,
     SAMPLING_LEFT_OUT,
     TOOLS_LEFT_OUT,
+    ClientTools,
     answer_stream,
     answer_whole,
     answering,
     check_members,
     frame,
+    read_tools,
     takes,
     write_error,
 )
@@ -58,11 +59,10 @@ _ONLY: Mapping[str, Sequence[Any]] = {
     "parallel_tool_calls": (True,),
     "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
-    "tool_choice": ("auto", "none"),
     "top_logprobs": (0,),
 }
 """Members that are accepted with these values, which are what happens anyway."""
-_READ = frozenset({"messages", "model", "stream", "tools"})
+_READ = frozenset({"messages", "model", "stream", "tool_choice", "tools"})
 
 
 class ChatRequest(Struct, frozen=True):
@@ -73,7 +73,7 @@ class ChatRequest(Struct, frozen=True):
     streams: bool
     with_usage: bool
     sampling: dict[str, Any]
-    has_tools: bool
+    tools: ClientTools
 
 
 def read_request(body: bytes) -> ChatRequest:
@@ -95,7 +95,8 @@ def read_request(body: bytes) -> ChatRequest:
     options = plain(members["stream_options"]) if "stream_options" in members else {}
     with_usage = isinstance(options, dict) and options.get("include_usage") is True
     sampling = {name: plain(value) for name, value in members.items() if name in _SAMPLING}
-    return ChatRequest(model, messages, streams, with_usage, sampling, bool(plain(members.get("tools", NOTHING))))
+    tools = read_tools(*(plain(members[name]) if name in members else None for name in ("tools", "tool_choice")))
+    return ChatRequest(model, messages, streams, with_usage, sampling, tools)
 
 
 def write_input(request: ChatRequest, agent: AgentProfile) -> tuple[bytes, list[str]]:
@@ -105,9 +106,10 @@ def write_input(request: ChatRequest, agent: AgentProfile) -> tuple[bytes, list[
     """
     taken = {name: value for name, value in request.sampling.items() if takes(agent, name)}
     notices = [SAMPLING_LEFT_OUT] if len(taken) < len(request.sampling) else []
-    if request.has_tools:
+    if request.tools.left_out:
         notices.append(TOOLS_LEFT_OUT)
-    return msgspec.json.encode({"input": request.messages, "parameters": taken}), notices
+    body = {"input": request.messages, **request.tools.members, "parameters": taken}
+    return msgspec.json.encode(body), notices
 
 
 # Answers

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -19,7 +20,6 @@ from gateway.mlcommons.profile import AgentProfile
 
 SAMPLING_LEFT_OUT = "SAMPLING_LEFT_OUT"
 TOOLS_LEFT_OUT = "TOOLS_LEFT_OUT"
-NOTHING = msgspec.Raw(b"null")
 
 
 def check_members(
@@ -43,6 +43,26 @@ def takes(agent: AgentProfile, name: str) -> bool:
     """Return True if the template of the agent's LLM has a place for the parameter."""
     place = rf"\$\{{parameters\.{name}(:-[^}}]*)?\}}"
     return bool(agent.models) and re.search(place, agent.models[0].connector.request_body) is not None
+
+
+class ClientTools(Struct, frozen=True):
+    """The client's own tools, as the data port takes them. left_out: some are none that a client runs itself."""
+
+    members: dict[str, Any]
+    left_out: bool
+
+
+NO_TOOLS = ClientTools({}, False)
+
+
+def read_tools(tools: Any, choice: Any) -> ClientTools:
+    """Read `tools` and `tool_choice`, None for none. Tools that OpenAI runs (`web_search`) are left out."""
+    given = tools if isinstance(tools, list) else [tools] if tools is not None else []
+    functions = [tool for tool in given if not isinstance(tool, dict) or tool.get("type") in (None, "function")]
+    members = {"tools": functions, "tool_choice": choice}
+    is_asked = bool(functions) or choice not in (None, "auto", "none")
+    sent = {name: value for name, value in members.items() if value is not None} if is_asked else {}
+    return ClientTools(sent, len(functions) < len(given))
 
 
 def frame(document: Any) -> bytes:

@@ -20,13 +20,15 @@ from starlette.routing import Route
 from gateway.adapters.errors import AdapterError, Fault, of_gateway, refuse, relocated
 from gateway.adapters.openai_chat import finish_reason
 from gateway.adapters.openai_common import (
-    NOTHING,
+    NO_TOOLS,
     SAMPLING_LEFT_OUT,
     TOOLS_LEFT_OUT,
+    ClientTools,
     answer_stream,
     answer_whole,
     answering,
     check_members,
+    read_tools,
     takes,
 )
 from gateway.adapters.requests import Conversation, Place, RunScope, address_of, plain, read_body, read_members
@@ -62,12 +64,11 @@ _ONLY: Mapping[str, Sequence[Any]] = {
     "parallel_tool_calls": (True,),
     "service_tier": ("auto", "default"),
     "text": ({}, {"format": {"type": "text"}}),
-    "tool_choice": ("auto", "none"),
     "top_logprobs": (0,),
     "truncation": ("disabled",),
 }
 """Members that are accepted with these values, which are what happens anyway."""
-_READ = frozenset({"input", "instructions", "model", "previous_response_id", "store", "stream", "tools"})
+_READ = frozenset({"input", "instructions", "model", "previous_response_id", "store", "stream", "tool_choice", "tools"})
 _ID = re.compile(r"resp_([A-Za-z0-9_-]+)-([0-9a-f]{24})-([1-9][0-9]{0,8})")
 
 
@@ -110,7 +111,7 @@ class ResponsesRequest(Struct, frozen=True):
     stores: bool
     streams: bool
     sampling: dict[str, Any]
-    has_tools: bool
+    tools: ClientTools
     metadata: Any
     left_out: bool
 
@@ -139,7 +140,7 @@ def read_request(body: bytes) -> ResponsesRequest:
         _member(members, "store", bool, "true or false", True),
         _member(members, "stream", bool, "true or false", False),
         _read_sampling(members),
-        bool(plain(raw.get("tools", NOTHING))),
+        read_tools(members.get("tools"), members.get("tool_choice")),
         members.get("metadata", {}),
         isinstance(written, list) and any(item.get("type") == "reasoning" for item in written),
     )
@@ -238,8 +239,8 @@ class Answer:
             "parallel_tool_calls": True,
             "previous_response_id": str(request.previous) if request.previous else None,
             "store": self._stored,
-            "tool_choice": "auto",
-            "tools": [],
+            "tool_choice": request.tools.members.get("tool_choice", "auto"),
+            "tools": request.tools.members.get("tools", []),
             "usage": None,
         }
 
@@ -380,7 +381,8 @@ class Responses:
         caller = place.caller(request)
         agent = await place.agents(caller).find_id(id.agent_id)
         conversation = await _conversation(place, agent, id, caller)
-        answer = Answer(ResponsesRequest(agent.id, [], [], "", None, True, False, {}, False, {}, False), str(id), True)
+        asked = ResponsesRequest(agent.id, [], [], "", None, True, False, {}, NO_TOOLS, {}, False)
+        answer = Answer(asked, str(id), True)
         for stored in conversation.messages:
             if stored.turn == id.turn and stored.message.role == "assistant":
                 for block in stored.message.content:
@@ -454,12 +456,12 @@ def _write_input(asked: ResponsesRequest, agent: AgentProfile, turns: list[dict[
             taken[place] = value
         else:
             notices = [SAMPLING_LEFT_OUT]
-    if asked.has_tools:
+    if asked.tools.left_out:
         notices.append(TOOLS_LEFT_OUT)
     if asked.left_out:
         notices.append(MESSAGES_LEFT_OUT)
     first = [{"role": "system", "content": asked.instructions}] if asked.instructions else []
-    return msgspec.json.encode({"input": [*first, *turns], "parameters": taken}), notices
+    return msgspec.json.encode({"input": [*first, *turns], **asked.tools.members, "parameters": taken}), notices
 
 
 async def _begin(place: Place, given: RunInput, asked: ResponsesRequest, sent: int) -> AgentRun:

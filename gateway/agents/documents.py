@@ -379,6 +379,7 @@ def _connector(connector_id: str, doc: Document, place: str, type_: str = _PREDI
         url=action["url"],
         request_body=action["request_body"],
         parameters=_parameters(doc.get("parameters"), f"{place}.parameters"),
+        post_process=bool(action.get("post_process_function")),
     )
 
 

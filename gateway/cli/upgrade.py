@@ -70,6 +70,7 @@ class _Options(RunOptions):
     all: bool
     apply: bool
     verbose: bool
+    for_tools: bool
     resume: Path | None
 
 
@@ -81,6 +82,7 @@ class _Options(RunOptions):
 @click.option("--apply", is_flag=True, help="Make the changes. Without it, they are only shown.")
 @click.option("-v", "--verbose", is_flag=True, help="Also show the calls, the diff and the agents.")
 @click.option("--json", is_flag=True, help="Print JSON.")
+@click.option("--for-tools", is_flag=True, help="Also make a place for tools of the client, which flows can call.")
 @click.option("--shared", is_flag=True, help="Change a connector even if agents that you did not name use it, too.")
 @click.option("--credential-file", type=FILE, metavar="FILE", help="JSON: make a new connector with this credential.")
 @click.option("--ask-credential", is_flag=True, help="Make a new connector; ask for its credential.")
@@ -134,7 +136,8 @@ def rules_of(cluster: Connected) -> tuple[Rule, ...]:
 def _plan(cluster: Connected, options: _Options, tag: str) -> tuple[Documents, list[Offer | Refused]]:
     wanted = agent_ids(cluster, options.agents, listing=next_command(cluster.options, "agents"))
     documents = read_documents(cluster, cluster.version, wanted, rules_of(cluster))
-    return documents, offers(documents, wanted, tag, bool(options.credential_file or options.ask_credential))
+    new_connector = bool(options.credential_file or options.ask_credential)
+    return documents, offers(documents, wanted, tag, new_connector, options.for_tools)
 
 
 def _show(cluster: Connected, options: _Options) -> int:

@@ -307,7 +307,8 @@ class _Agent:
         turn = next(at for at, turn in enumerate(usual[field]) if any(locate(turn, _TURN)))
         turns = [*usual[field][:turn], *request.messages, *usual[field][turn + 1 :]]
         expected = replace_texts({**usual, field: []}, {_WORD: system})
-        lacks_tools = self.provider.tool_declarations(turns) and not _declares_tools(body, self.provider)
+        needs_tools = self.provider.needs_declarations and self.provider.called_tools(turns)
+        lacks_tools = needs_tools and not _declares_tools(body, self.provider)
         return not lacks_tools and {**body, field: []} == expected and canonical(body[field]) == canonical(turns)
 
     def _usual_call(self, parameters: Parameters) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from gateway.delivery import refusal
 from gateway.delivery.call_model import CallModel, CallModelCache
+from gateway.delivery.client_tools import leave_out, with_client_tools
 from gateway.delivery.search import Plan, Remembered, Search, map_input
 from gateway.delivery.slots import MARK, QUESTION
 from gateway.delivery.strategies.expect import TAIL, neutral_text
@@ -53,6 +54,8 @@ def plan(
         try:
             if unsafe := _unsafe(profile, params):
                 raise UndeliverableContent.of(unsafe)
+            if agent_input.tools is not None:
+                return with_client_tools(search, agent_input, lambda given: _find(search, given))
             return _find(search, agent_input)
         except UndeliverableContent:
             work.check()  # a part that was not rendered may count as one that can't be delivered
@@ -115,6 +118,8 @@ def assume(
     """
     request = map_input(provider, agent_input, options)
     messages, notices = request.messages, [*request.notices]
+    if agent_input.tools is not None:
+        notices.append(leave_out(agent_input.tools, "the agent could not be read"))
     if request.system:
         conversation, folded = _without_system(agent_input, options)
         notices.append(folded)

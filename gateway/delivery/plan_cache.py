@@ -88,7 +88,7 @@ class PlanCache:
         Raises:
             UndeliverableContent: as `plan`.
         """
-        text = None if remembered else _plain_text(agent_input, options)
+        text = None if remembered or agent_input.tools else _plain_text(agent_input, options)
         if text is not None and sum(map(len, params.values())) <= CallModelCache.MAX_LENGTH:
             specimen = self._of_specimen(provider, agent_input, params, options)
             if specimen.plan is not None:

@@ -292,10 +292,14 @@ _SENT = {
 
 
 class Upgrade:
-    """The change of an agent's connector that an operator can make, and what it would let through."""
+    """The change of an agent's connector that an operator can make, and what it would let through.
 
-    def __init__(self, search: Search) -> None:
+    for_tools: it adds a place for the client's tools as well (`upgrade --for-tools`).
+    """
+
+    def __init__(self, search: Search, for_tools: bool = False) -> None:
         self._search = search
+        self._for_tools = for_tools
         self._after: Search | None = None
 
     def delivers(self, agent_input: AgentInput) -> bool:
@@ -317,11 +321,11 @@ class Upgrade:
 
     def _change(self, model: Model) -> TemplateChange:
         raw = ABILITIES[self._search.profile.generation].raw_parameters
-        return find_change(model.connector, self._search.provider, raw)
+        return find_change(model.connector, self._search.provider, raw, self._for_tools)
 
     def _upgraded(self, change: TemplateChange) -> Search:
         if self._after is None:
-            upgraded = with_upgrades(self._search.profile, self._search.provider)
+            upgraded = with_upgrades(self._search.profile, self._search.provider, self._for_tools)
             self._after = self._search.after_upgrade(upgraded, change.message_slots)
         return self._after
 

@@ -350,7 +350,7 @@ def _candidates(
     call: CallModel, request: ProviderRequest, question: Question, keeps_turns: bool
 ) -> Iterator[tuple[Candidate, tuple[Addition, ...], str]]:
     """Yield candidates, each with what is delivered beside it and with the text that represents the question."""
-    for tools in declarations(call, request.messages):
+    for tools in declarations(call, request):
         for placement in placements(call, request):
             if not placement.turns:
                 continue

@@ -174,10 +174,13 @@ class TemplateChange:
     message_slots: tuple[Slot, ...]
 
 
-def find_change(connector: Connector, provider: Provider | None, inserts_raw: bool = False) -> TemplateChange:
+def find_change(
+    connector: Connector, provider: Provider | None, inserts_raw: bool = False, for_tools: bool = False
+) -> TemplateChange:
     """Return the change for a connector whose LLM speaks the format of `provider`, None if that is unknown.
 
-    inserts_raw: whether the cluster can insert a request's parameter unescaped (3.0 and later).
+    inserts_raw: whether the cluster can insert a request's parameter unescaped (3.0 and later). for_tools: the client's
+    tools get a place, too; otherwise only an API that requires declarations beside earlier calls gets one.
 
     Raises:
         NotOffered: no change can help, or it is not clear what to change.
@@ -188,13 +191,13 @@ def find_change(connector: Connector, provider: Provider | None, inserts_raw: bo
         except NotOffered as refusal:
             if refusal.code is not Code.ALREADY_UPGRADED or provider is None:
                 raise
-            tools = _with_tools(connector, provider, inserts_raw)
+            tools = _with_tools(connector, provider, inserts_raw, for_tools)
             if tools is None:
                 raise
             return tools
         assert provider is not None
         body = replace(connector, request_body=change.request_body)
-        tools = _with_tools(body, provider, inserts_raw)
+        tools = _with_tools(body, provider, inserts_raw, for_tools)
     except UnreadableTemplate:
         raise NotOffered(Code.UNREADABLE_TEMPLATE) from None
     except RecursionError:
@@ -235,10 +238,10 @@ def _messages_change(connector: Connector, provider: Provider | None) -> Templat
     return TemplateChange(form, {name: value}, body, name, (Slot(name, takes),))
 
 
-def _with_tools(connector: Connector, provider: Provider, inserts_raw: bool) -> TemplateChange | None:
+def _with_tools(connector: Connector, provider: Provider, inserts_raw: bool, for_tools: bool) -> TemplateChange | None:
     """Return the change that adds a slot for the declarations of tools; None if the template needs none."""
     text, member = connector.request_body, provider.tools_member
-    if not member or member in members(text):
+    if not member or not (provider.needs_declarations or for_tools) or member in members(text):
         return None
     existing = member_slots(text)
     if existing and (inserts_raw or TOOLS_MEMBER in connector.parameters):
@@ -273,12 +276,12 @@ def _with_history(connector: Connector, provider: Provider, turn: Span, content:
     return TemplateChange("history", {content: value}, body, EARLIER_TURNS, slots)
 
 
-def with_upgrades(profile: AgentProfile, provider: Provider) -> AgentProfile:
-    """Return the agent with all its connectors changed that can be changed."""
+def with_upgrades(profile: AgentProfile, provider: Provider, for_tools: bool = False) -> AgentProfile:
+    """Return the agent with all its connectors changed that can be changed. for_tools: see `find_change`."""
 
     def model(old: Model) -> Model:
         try:
-            change = find_change(old.connector, provider, ABILITIES[profile.generation].raw_parameters)
+            change = find_change(old.connector, provider, ABILITIES[profile.generation].raw_parameters, for_tools)
         except NotOffered:
             return old
         parameters = {**old.connector.parameters, **change.parameters}
@@ -286,7 +289,7 @@ def with_upgrades(profile: AgentProfile, provider: Provider) -> AgentProfile:
         return replace(old, connector=new)
 
     def changed(tool: Tool) -> Tool:
-        agent = with_upgrades(tool.agent, provider) if tool.agent is not None else None
+        agent = with_upgrades(tool.agent, provider, for_tools) if tool.agent is not None else None
         return replace(tool, model=model(tool.model) if tool.model else None, agent=agent)
 
     tools = tuple(map(changed, profile.tools))

@@ -1,4 +1,4 @@
-"""Earlier tool calls: their tools declared beside the messages, or calls and results as text."""
+"""Tools declared beside the messages: those of the client, and those of earlier calls; or such calls as text."""
 
 from __future__ import annotations
 
@@ -11,54 +11,80 @@ from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Addition
 from gateway.delivery.escaping import dump
 from gateway.delivery.question_placements import raw_names
-from gateway.delivery.target import Turn
 from gateway.delivery.template_change import TOOLS_MEMBER, TOOLS_VALUE, UnreadableTemplate, member_slots
 from gateway.mlcommons.template import PREFIX, SUFFIX
 from gateway.notices import Notice
-from gateway.unified.model import AgentInput, ContentBlock, Json, Media, Message, Text, ToolResult, ToolUse
+from gateway.providers.base import ProviderRequest
+from gateway.unified.model import AgentInput, ContentBlock, Json, Media, Message, Text, ToolResult, ToolSpec, ToolUse
 from gateway.unified.roles import meaning_of
 
 _DECLARED = Notice("TOOLS_DECLARED", "the tools of earlier calls are declared as not available, as the API requires it")
 
 
-def declarations(call: CallModel, messages: list[Turn]) -> Iterator[Addition]:
-    """Yield ways to declare the tools of the calls in `messages`: one that adds nothing if that is not needed."""
-    member = call.provider.tools_member
-    value = call.provider.tool_declarations(messages) if member else None
-    body = call.render(call.with_question({})) if value is not None else None
-    if value is None or (isinstance(body, dict) and member in body):
+_NOT_STRICT = Notice(
+    "TOOL_NOT_STRICT", "this LLM's API has no `strict`: a call's arguments may not follow the tool's schema", "tools"
+)
+_EARLIER = "Used earlier in this conversation. Not available now."
+"""The description of a tool that is declared only because the API requires it."""
+
+
+def declarations(call: CallModel, request: ProviderRequest) -> Iterator[Addition]:
+    """Yield ways to declare the client's tools, and those of earlier calls where the API requires that.
+
+    One that adds nothing is yielded if there is nothing to declare, or if earlier calls are declared already. Nothing
+    is yielded if the client's tools have no place.
+    """
+    provider, offered = call.provider, request.tools
+    specs = {spec.name: spec for spec in offered.specs} if offered is not None else {}
+    called = provider.called_tools(request.messages) if provider.needs_declarations else []
+    earlier = [ToolSpec(name, _EARLIER, {"type": "object"}) for name in called if name not in specs]
+    if not (specs or earlier):
         yield Addition()
         return
+    body = call.render(call.with_question({}))
+    if isinstance(body, dict) and provider.tools_member in body:
+        if offered is None:
+            yield Addition()
+        return
+    members = provider.declare([*specs.values(), *earlier], offered) if provider.tools_member else {}
+    notices = (_DECLARED,) if earlier else ()
+    if not provider.capabilities.strict_tools and any(spec.strict for spec in specs.values()):
+        notices = (*notices, _NOT_STRICT)
+    for parameters in _in_slots(call, members) if members else ():
+        yield Addition(parameters, _Declare(members), notices)
+
+
+def _in_slots(call: CallModel, members: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
+    """Yield parameters that put members into a slot of the body, for each slot."""
     try:
         slots = member_slots(call.model.connector.request_body)
     except (UnreadableTemplate, RecursionError):
         return
     # If an agent can't be called without messages, every LLM tool of a flow gets them, and needs the tools as well.
     key = call.key if call.legacy_body is not None else str
+    alone = next(iter(members)) if len(members) == 1 else None
     for slot in slots:
         if call.base_parameters.get(slot):
             continue
-        if f'"{member}"' in call.model.connector.parameters.get(TOOLS_MEMBER, ""):
+        if alone is not None and f'"{alone}"' in call.model.connector.parameters.get(TOOLS_MEMBER, ""):
             # The cluster escapes a request's parameters, but not those of the connector.
-            reference = {key(slot): f"{PREFIX}{TOOLS_MEMBER}{SUFFIX}", key(TOOLS_VALUE): dump(value)}
-            yield Addition(reference, _Declare(member, value), (_DECLARED,))
+            yield {key(slot): f"{PREFIX}{TOOLS_MEMBER}{SUFFIX}", key(TOOLS_VALUE): dump(members[alone])}
         elif call.inserts_raw(slot):
-            text = f",{dump(member)}:{dump(value)}"
+            text = "".join(f",{dump(name)}:{dump(value)}" for name, value in members.items())
             names = raw_names(call, {slot: text}) if call.raw_parameters else {}
-            yield Addition({key(slot): text, **names}, _Declare(member, value), (_DECLARED,))
+            yield {key(slot): text, **names}
 
 
 @dataclass(frozen=True, slots=True)
 class _Declare:
-    """Adds the member that declares tools."""
+    """Adds the members that declare tools."""
 
-    member: str
-    value: Any
+    members: Mapping[str, Any]
 
     def __call__(self, body: Any) -> Any:
-        if not isinstance(body, dict) or self.member in body:
+        if not isinstance(body, dict) or not self.members.keys().isdisjoint(body):
             return None
-        return {**body, self.member: self.value}
+        return {**body, **self.members}
 
 
 def tools_as_text(agent_input: AgentInput, roles: Mapping[str, str]) -> tuple[AgentInput, Notice] | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from gateway.delivery.client_tools import leave_out
 from gateway.delivery.native import write_native
 from gateway.delivery.plain_chat import COMPLETES_TEXT, NAME_OR_TEXT, TextOnly, use_another_agent
 from gateway.delivery.plan import Plan, Remembered, assume, describe
@@ -48,6 +49,9 @@ class RewriteOptions:
     describe: bool = False
 
 
+_OWN_TOOLS = "an agent that takes `input` itself runs its own tools only"
+
+
 def is_native(profile: AgentProfile, agent_input: AgentInput) -> bool:
     """Return True if the agent takes this input itself, according to its profile.
 
@@ -85,6 +89,7 @@ def rewrite_native(
     """
     params = parameters_as_strings(_without_question(request))
     refuse_cluster_limits(profile, params, streaming)
+    left_out = (leave_out(agent_input.tools, _OWN_TOOLS),) if agent_input.tools is not None else ()
     written = value = json.loads(request.extracted.text)["input"]
     helpers, plan = dict(guards or {}), Plan("native", profile.provider, {}, question_text(agent_input), None)
     if profile.generation is Generation.UNIFIED_V2:
@@ -95,10 +100,13 @@ def rewrite_native(
             value = found.value
         helpers |= found.parameters
         plan = replace(plan, request=found.request, notices=(*found.notices, *notices))
-    if value is written and not (helpers or request.has_question or (streaming and not request.parameters)):
+    plan = replace(plan, notices=(*plan.notices, *left_out))
+    is_as_sent = value is written and not (helpers or request.offered or request.has_question)
+    if is_as_sent and not (streaming and not request.parameters):
         return Rewrite(plan, None)
     parameters = {**_without_question(request), **helpers}
-    changes = {"input": value, "parameters": parameters if parameters or streaming else None}
+    without = dict.fromkeys(request.offered)
+    changes = {**without, "input": value, "parameters": parameters if parameters or streaming else None}
     return Rewrite(plan, replace_members(request.extracted, changes, payloads_of(agent_input)))
 
 

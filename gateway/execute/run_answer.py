@@ -170,7 +170,7 @@ class OutputReader:
             return RunAnswer(usage=reported, memory_id=memory_id)
         reply, steps = values[-1], () if self._profile.agent_type in FLOW_TYPES else values[:-1]
         messages = [*self.steps(steps), *self._tool_outputs(member(shown[-1], "dataAsMap", "additional_info"))]
-        response = None if _filters_response(self._profile) else self.response(reply)
+        response = None if self._profile.filters_response else self.response(reply)
         if response is None:
             reason = "max_iterations" if _AT_LIMIT.match(reply) else ""
             return RunAnswer(reply, (*messages, *assistant(reply)), reported, reason, memory_id)
@@ -308,13 +308,6 @@ def _sum_models(models: Sequence[dict[str, Any]], provider: str) -> Usage | None
         read += own + sum(count(counts.get(name)) or 0 for name in cached)
         written += output
     return Usage(read, written, read + written)
-
-
-def _filters_response(profile: AgentProfile) -> bool:
-    """Return True if the cluster takes the text out of the LLM's response, so that the text may be any JSON."""
-    parameters = [profile.parameters, profile.llm_parameters]
-    parameters += [tool.parameters for tool in profile.tools] + [model.connector.parameters for model in profile.models]
-    return bool(profile.llm_interface) or any("response_filter" in one for one in parameters)
 
 
 def _providers(profile: AgentProfile) -> Sequence[Provider]:

@@ -285,7 +285,11 @@ class _Written:
         if self._has_history:
             parameters["message_history_limit"] = "0"
             parameters.setdefault("disable_trace", "true")  # the cluster does not delete traces with their conversation
-        members = {**self._request.other, "input": self._raw(self._value) if self._whole else self._items}
+        members = {
+            **self._request.other,
+            **self._request.offered,
+            "input": self._raw(self._value) if self._whole else self._items,
+        }
         body = msgspec.json.encode({**members, **({"parameters": parameters} if parameters else {})})
         place = place_map(self._places) if self._places else _question_place
         merged = _read(body, _widened(self._request.extracted.limits, self._stored_bytes), place, roles)

@@ -68,8 +68,8 @@ def read_shape(request: ExecuteRequest, agent_input: AgentInput, streaming: bool
     if len(texts) + len(media) > MOST_PARTS:
         return None
     rest = ""
-    if request.parameters or request.other:
-        rest = json.dumps([request.parameters, request.other], ensure_ascii=False)
+    if request.parameters or request.other or request.offered:
+        rest = json.dumps([request.parameters, request.other, request.offered], ensure_ascii=False)
         if len(rest) > MOST_PARAMETERS or _MARKS.search(rest):
             return None
     return Shaped((streaming, agent_input.type, rest, *messages), texts, media)

@@ -165,7 +165,7 @@ def relocate(agent_input: AgentInput, place: Place) -> AgentInput:
         model.Message(message.role, tuple(_relocated(block, place) for block in message.content), place(message.at))
         for message in agent_input.messages
     )
-    return AgentInput(agent_input.type, messages)
+    return replace(agent_input, messages=messages)
 
 
 def _relocated(block: model.ContentBlock, place: Place) -> model.ContentBlock:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.agents.rules import Rule, rule_for
+from gateway.delivery.client_tools import TOOLS_LEFT_OUT
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.template_change import command, with_upgrades
 from gateway.errors import GatewayError
@@ -175,10 +176,10 @@ class _Judge:
 _TURN = "sample"
 
 
-def abilities(profile: AgentProfile, policy: RewriteOptions | None = None) -> Abilities:
+def abilities(profile: AgentProfile, policy: RewriteOptions | None = None, kinds: Sequence[str] = KINDS) -> Abilities:
     """Return what happens to one input of each kind that is sent to the agent through the gateway."""
     plans = PlanCache(profile)
-    return {kind: _ability(plans, kind, policy or RewriteOptions()) for kind in KINDS}
+    return {kind: _ability(plans, kind, policy or RewriteOptions()) for kind in kinds}
 
 
 def _ability(plans: PlanCache, kind: str, policy: RewriteOptions) -> Ability:
@@ -193,6 +194,9 @@ def _ability(plans: PlanCache, kind: str, policy: RewriteOptions) -> Ability:
         first = next(iter(error.problems), None)
         code = first.code if first is not None and first.code else error.type
         return Ability(code=code, reason=first.reason if first is not None else error.reason)
+    left_out = next((notice for notice in plan.notices if notice.code == TOOLS_LEFT_OUT), None)
+    if left_out is not None:
+        return Ability(code=left_out.code, reason=left_out.reason)
     return Ability(plan.strategy, notices=tuple(dict.fromkeys(notice.code for notice in plan.notices)))
 
 

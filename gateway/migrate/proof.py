@@ -31,6 +31,9 @@ from gateway.unified.model import AgentInput, MediaKind
 from gateway.unified.request import ExecuteRequest, read_execute
 
 KINDS = ("text", "image", "document", "video", "turns", "system", "tools")
+CLIENT_TOOLS = "client tools"
+"""A kind that only an upgrade for them is judged by: a text, and a tool of the client beside it."""
+_CLIENT_TOOLS = {"tools": [{"name": "warmth", "description": "How warm it is."}]}
 
 # Small files, or the start of one: whether media arrive does not depend on their content.
 _FILES: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -61,8 +64,9 @@ def sample(kind: str, provider: str) -> Any:
 
 @cache
 def request(kind: str, provider: str) -> tuple[ExecuteRequest, AgentInput]:
-    """Return the sample, read as the gateway reads it."""
-    read = read_execute(json.dumps({"input": sample(kind, provider)}).encode())
+    """Return the sample of a kind of `KINDS`, or of `CLIENT_TOOLS`, read as the gateway reads it."""
+    body = {"input": sample("text", provider), **_CLIENT_TOOLS} if kind == CLIENT_TOOLS else None
+    read = read_execute(json.dumps(body or {"input": sample(kind, provider)}).encode())
     assert read.input is not None
     return read, read.input
 

@@ -25,7 +25,7 @@ from gateway.agents.rules import Rule
 from gateway.delivery.template_change import Code, NotOffered, TemplateChange, find_change
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import TYPES, Abilities, abilities
-from gateway.migrate.proof import agent_proof, raw_proof
+from gateway.migrate.proof import CLIENT_TOOLS, KINDS, agent_proof, raw_proof
 from gateway.migrate.steps import Call, Step, all_calls, change_inside_model, change_standalone, is_deployed, swap
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Model
@@ -126,10 +126,12 @@ _AVOIDED = frozenset(
 """The changes for which docs/reference/limitations.md names the upgrade as a workaround."""
 
 
-def effect(old: AgentProfile, new: AgentProfile) -> Effect:
-    """Compare the profiles of an agent before and after an upgrade."""
+def effect(old: AgentProfile, new: AgentProfile, for_tools: bool = False) -> Effect:
+    """Compare the profiles of an agent before and after an upgrade. for_tools: see `offers`."""
     proof = agent_proof(old, new)
-    return Effect(old.id, old.name, proof.calls, proof.differing, abilities(old), abilities(new))
+    kinds = (*KINDS, CLIENT_TOOLS) if for_tools else KINDS
+    before, after = (abilities(profile, kinds=kinds) for profile in (old, new))
+    return Effect(old.id, old.name, proof.calls, proof.differing, before, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +178,13 @@ class Refused:
     reason: str
 
 
-def offers(documents: Documents, wanted: Iterable[str], tag: str, new_connector: bool = False) -> list[Offer | Refused]:
+def offers(
+    documents: Documents, wanted: Iterable[str], tag: str, new_connector: bool = False, for_tools: bool = False
+) -> list[Offer | Refused]:
     """Plan the upgrades for the agents `wanted`, connector by connector.
 
     tag: 32 hex digits, from which the marks of new connectors are derived. new_connector: create a connector for each
-    model that shares one, instead of changing the shared connector.
+    model that shares one, instead of changing the shared connector. for_tools: the client's tools get a place, too.
     """
     groups: dict[str, tuple[set[str], list[str]]] = {}
     found: list[Offer | Refused] = []
@@ -203,7 +207,8 @@ def offers(documents: Documents, wanted: Iterable[str], tag: str, new_connector:
         key, _, alone = group.partition("#")
         reach = tuple(sorted(model_ids)) if alone or key.startswith("models/") else served(documents, key)
         try:
-            found.append(_offer(documents, key, reach, tuple(named), f"{int(tag, 16) ^ index:032x}" if alone else ""))
+            own_tag = f"{int(tag, 16) ^ index:032x}" if alone else ""
+            found.append(_offer(documents, key, reach, tuple(named), own_tag, for_tools))
         except NotOffered as refusal:
             found.append(Refused(key, tuple(named), refusal.code, refusal.reason))
     return found
@@ -243,7 +248,9 @@ def with_change(connector: Document, change: TemplateChange) -> dict[str, Any]:
     return new
 
 
-def _offer(documents: Documents, key: str, models: tuple[str, ...], named: tuple[str, ...], tag: str) -> Offer:
+def _offer(
+    documents: Documents, key: str, models: tuple[str, ...], named: tuple[str, ...], tag: str, for_tools: bool
+) -> Offer:
     """Plan one upgrade; raise NotOffered if it is impossible."""
     reached = users(documents, models)
     profiles = {}
@@ -258,11 +265,11 @@ def _offer(documents: Documents, key: str, models: tuple[str, ...], named: tuple
     known = next((profile.provider for profile in profiles.values() if profile.provider), "")
     provider = provider_of(old_models[0].connector, known)
     raw = all(ABILITIES[profile.generation].raw_parameters for profile in profiles.values())
-    change = find_change(old_models[0].connector, registry.provider(provider) if provider else None, raw)
+    change = find_change(old_models[0].connector, registry.provider(provider) if provider else None, raw, for_tools)
     old = documents.connector(key)
     new = with_change(old, change)
     later = documents.with_connector(key, new)
-    effects = tuple(effect(profile, later.profile(agent_id)) for agent_id, profile in profiles.items())
+    effects = tuple(effect(profile, later.profile(agent_id), for_tools) for agent_id, profile in profiles.items())
     _check(effects, old_models, _models((later.profile(agent_id) for agent_id in reached), models), documents.version)
     named = (*named, *(id_ for id_ in _executors(documents, named) if id_ in profiles and id_ not in named))
     others = tuple(agent_id for agent_id in reached if agent_id not in named)

@@ -30,13 +30,17 @@ def overlay(under: Parameters, over: Parameters) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector's predict action and parameters. id is "" for one embedded in a model."""
+    """A connector's predict action and parameters. id is "" for one embedded in a model.
+
+    post_process: the cluster makes something else of the LLM's response (`post_process_function`).
+    """
 
     id: str
     protocol: str
     url: str
     request_body: str
     parameters: Parameters = field(default_factory=dict)
+    post_process: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,14 @@ class AgentProfile:
         """All models of this agent: its LLM, then those of its tools."""
         own = (self.llm,) if self.llm is not None else ()
         return own + tuple(model for tool in self.tools for model in tool.models)
+
+    @property
+    def filters_response(self) -> bool:
+        """True if the cluster takes the text out of the LLM's response, so that the text may be any JSON."""
+        tools = (tool.parameters for tool in self.tools)
+        connectors = (model.connector.parameters for model in self.models)
+        values = (self.parameters, self.llm_parameters, *tools, *connectors)
+        return bool(self.llm_interface) or any("response_filter" in one for one in values)
 
     @property
     def connector_ids(self) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from urllib.parse import unquote
 from gateway.providers import media, recognition, responses
 from gateway.providers.base import Claim, ConnectorHints, Evidence, LlmResponse, Provider
 from gateway.providers.capabilities import (
-    EARLIER_TOOL,
     IMAGES,
     NEUTRAL_RESULT_TEXT,
     TEXT_DOCUMENTS,
@@ -30,7 +29,18 @@ from gateway.providers.capabilities import (
 from gateway.providers.connector import ConnectorTemplate, ModelSpec
 from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, role_runs, run_content
-from gateway.unified.model import Base64, ContentBlock, ConverseBlock, Json, Media, Text, ToolResult, ToolUse
+from gateway.unified.model import (
+    Base64,
+    ClientTools,
+    ContentBlock,
+    ConverseBlock,
+    Json,
+    Media,
+    Text,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+)
 
 API_VERSION = "2023-06-01"
 BEDROCK_VERSION = "bedrock-2023-05-31"
@@ -121,6 +131,7 @@ class AnthropicMessages(Provider):
     messages_field: ClassVar[str] = "messages"
     content_field: ClassVar[str] = "content"
     tools_member: ClassVar[str] = "tools"
+    needs_declarations: ClassVar[bool] = True  # [I]
     connector: ClassVar[ConnectorTemplate] = AnthropicConnector()
 
     def __init__(self, capabilities: Capabilities = ANTHROPIC) -> None:
@@ -148,13 +159,17 @@ class AnthropicMessages(Provider):
         """Write string content, of a message or of a tool result, as one text part."""
         return [_canonical(message) for message in messages] if isinstance(messages, list) else messages
 
-    def tool_declarations(self, messages: Sequence[Any]) -> Any:
-        """Return ``tools``: the service refuses tool calls and results without them [I]."""
-        calls = [part for message in messages for part in message["content"] if part["type"] == "tool_use"]
-        names = dict.fromkeys(call["name"] for call in calls)
-        return [
-            {"name": name, "description": EARLIER_TOOL, "input_schema": {"type": "object"}} for name in names
-        ] or None
+    def called_tools(self, messages: Sequence[Any]) -> list[str]:
+        """Return the names in ``tool_use``."""
+        parts = (part for message in messages for part in message["content"] if part["type"] == "tool_use")
+        return list(dict.fromkeys(part["name"] for part in parts))
+
+    def declare(self, tools: Sequence[ToolSpec], choice: ClientTools | None) -> dict[str, Any]:
+        """Return ``tools`` and ``tool_choice``."""
+        body: dict[str, Any] = {"tools": [{**tool.label, "input_schema": tool.schema} for tool in tools]}
+        if choice is not None and choice.required:
+            body["tool_choice"] = {"type": "tool", "name": choice.only} if choice.only else {"type": "any"}
+        return body
 
     def continues_assistant(self, url: str, body: Mapping[str, Any]) -> bool:
         """Return True for a model that does. One that thinks first does not [D]."""

@@ -27,7 +27,7 @@ from gateway.providers.values import (
     ToolCall,
     Usage,
 )
-from gateway.unified.model import AgentInput
+from gateway.unified.model import AgentInput, ClientTools, ToolSpec
 
 __all__ = [
     "Capabilities",
@@ -57,7 +57,7 @@ class Provider(ABC):
     content_field: a turn's member that holds its parts. capabilities: what the format can carry.
     connector: the connector that a registration makes, None if agents can't be registered with this provider.
     cluster: how ML Commons itself supports the provider, None if it does not. tools_member: the body's member that
-    declares tools, if the API requires it beside tool calls and results; "" if it does not.
+    declares tools; "" if tools can't be declared. needs_declarations: the API requires it beside calls and results.
     """
 
     name: ClassVar[str]
@@ -67,6 +67,7 @@ class Provider(ABC):
     connector: ClassVar[ConnectorTemplate | None] = None
     cluster: ClassVar[ClusterSupport | None] = None
     tools_member: ClassVar[str] = ""
+    needs_declarations: ClassVar[bool] = False
 
     @final
     def map(self, agent_input: AgentInput, options: MappingOptions) -> ProviderRequest:
@@ -77,7 +78,8 @@ class Provider(ABC):
         """
         conversation = self.prepare(agent_input, options)
         messages = self.write(conversation.turns, conversation.findings)
-        return ProviderRequest(messages, conversation.system, tuple(conversation.findings.notices))
+        notices = tuple(conversation.findings.notices)
+        return ProviderRequest(messages, conversation.system, notices, agent_input.tools)
 
     def prepare(self, agent_input: AgentInput, options: MappingOptions) -> Conversation:
         """Check the conversation and bring it into turns that `write` can write down block by block.
@@ -142,9 +144,16 @@ class Provider(ABC):
         """
         return False
 
-    def tool_declarations(self, messages: Sequence[Any]) -> Any:
-        """Return the value of `tools_member` that declares the tools of all calls in `messages`; None for no calls."""
-        return None
+    def called_tools(self, messages: Sequence[Any]) -> list[str]:
+        """Return the names of the tools that are called in `messages`, each once. Asked if it `needs_declarations`."""
+        return []
+
+    def declare(self, tools: Sequence[ToolSpec], choice: ClientTools | None) -> dict[str, Any]:
+        """Return the body members that declare `tools`; with a `choice`, also which of them the LLM must call, if any.
+
+        Asked only where there is a `tools_member`, which is one of them.
+        """
+        return {}
 
     def fields(self, request: ProviderRequest) -> dict[str, Any]:
         """Return the body members of `request`: messages (or contents) and the system text."""

@@ -16,7 +16,6 @@ from urllib.parse import unquote
 from gateway.providers import recognition, responses
 from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider
 from gateway.providers.capabilities import (
-    EARLIER_TOOL,
     IMAGES,
     NEUTRAL_DOCUMENT_TEXT,
     NEUTRAL_RESULT_TEXT,
@@ -32,12 +31,14 @@ from gateway.providers.tools import Turn, role_runs, run_content
 from gateway.unified.formats import ALIASES, FORMATS
 from gateway.unified.model import (
     Base64,
+    ClientTools,
     ContentBlock,
     ConverseBlock,
     Json,
     Media,
     Text,
     ToolResult,
+    ToolSpec,
     ToolUse,
 )
 
@@ -169,6 +170,7 @@ class ConverseMessages(Provider):
     messages_field: ClassVar[str] = "messages"
     content_field: ClassVar[str] = "content"
     tools_member: ClassVar[str] = "toolConfig"
+    needs_declarations: ClassVar[bool] = True  # [I]
 
     def __init__(self, capabilities: Capabilities) -> None:
         self.capabilities: Capabilities = capabilities
@@ -214,15 +216,18 @@ class ConverseMessages(Provider):
             responses.text(response.get("stopReason")),
         )
 
-    def tool_declarations(self, messages: Sequence[Any]) -> Any:
-        """Return a ``toolConfig``: the service refuses tool calls and results without one [I]."""
-        calls = [part["toolUse"] for message in messages for part in message["content"] if "toolUse" in part]
-        schema = {"json": {"type": "object"}}
-        specs = [
-            {"name": name, "description": EARLIER_TOOL, "inputSchema": schema}
-            for name in dict.fromkeys(call["name"] for call in calls)
-        ]
-        return {"tools": [{"toolSpec": spec} for spec in specs]} if specs else None
+    def called_tools(self, messages: Sequence[Any]) -> list[str]:
+        """Return the names in ``toolUse``."""
+        calls = (part["toolUse"] for message in messages for part in message["content"] if "toolUse" in part)
+        return list(dict.fromkeys(call["name"] for call in calls))
+
+    def declare(self, tools: Sequence[ToolSpec], choice: ClientTools | None) -> dict[str, Any]:
+        """Return a ``toolConfig``."""
+        specs = [{"toolSpec": {**tool.label, "inputSchema": {"json": tool.schema}}} for tool in tools]
+        config: dict[str, Any] = {"tools": specs}
+        if choice is not None and choice.required:
+            config["toolChoice"] = {"tool": {"name": choice.only}} if choice.only else {"any": {}}
+        return {"toolConfig": config}
 
 
 class BedrockConverse(ConverseMessages):

@@ -8,6 +8,7 @@ one value of the table: for such a model use `dataclasses.replace(TABLE, …)`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -26,8 +27,6 @@ NEUTRAL_DOCUMENT_TEXT = "(document attached)"
 NEUTRAL_RESULT_TEXT = "(no text output)"
 TOOL_ERROR_TEXT = "(the tool failed)"
 V2_LABEL = "An agent of type conversational_v2"
-EARLIER_TOOL = "Used earlier in this conversation. Not available now."
-"""The description of a tool that is declared only because the API requires it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,7 @@ class Capabilities:
     document_needs_text: a turn with a document needs a text block beside it.
     object_results: a JSON tool result must be an object; other values are sent as text.
     call_signatures: a tool call may have a signature of the model's thoughts.
+    strict_tools: the declaration of a tool may be `strict`.
     image_detail: an image may say how closely the model is to look at it.
     request: how many media a request may hold; bounds what gateway memory sends again, not what clients send.
     success_status: results of successful tool calls have a status, too (only Claude takes `status` at all).
@@ -88,9 +88,14 @@ class Capabilities:
     document_needs_text: bool = False
     object_results: bool = False
     call_signatures: bool = False
+    strict_tools: bool = False
     image_detail: bool = False
     success_status: bool = False
     request: RequestLimits = RequestLimits()
+
+    def takes_tool_name(self, name: str) -> bool:
+        """Return True if a tool may have this name."""
+        return re.fullmatch(self.tool_name, name) is not None
 
     def mime_type(self, kind: MediaKind, format: str) -> str:
         """Return the MIME type that this provider has for a format."""

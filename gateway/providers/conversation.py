@@ -7,7 +7,6 @@ turn, tool calls and results are paired and have their final ids, and documents 
 from __future__ import annotations
 
 import dataclasses
-import re
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -147,7 +146,7 @@ def _readable(block: Media, limits: Capabilities, findings: Findings) -> Media |
 def _check_call(block: ToolUse, role: Role, limits: Capabilities, findings: Findings) -> None:
     if role != "assistant":
         _refuse_role(block, "tool call", role, ["assistant"], limits, findings)
-    if not re.fullmatch(limits.tool_name, block.name):
+    if not limits.takes_tool_name(block.name):
         findings.refuse(
             "TOOL_NAME_UNSUPPORTED",
             block.at,

@@ -18,12 +18,14 @@ from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, role_runs
 from gateway.unified.model import (
     Base64,
+    ClientTools,
     ContentBlock,
     ConverseBlock,
     Json,
     Media,
     Text,
     ToolResult,
+    ToolSpec,
     ToolUse,
 )
 
@@ -88,6 +90,7 @@ class Gemini(Provider):
     name: ClassVar[str] = "gemini/v1beta/generatecontent"
     messages_field: ClassVar[str] = "contents"
     content_field: ClassVar[str] = "parts"
+    tools_member: ClassVar[str] = "tools"
     connector: ClassVar[ConnectorTemplate] = GeminiConnector()
     cluster: ClassVar[ClusterSupport] = ClusterSupport(
         llm_interface="gemini/v1beta/generatecontent",
@@ -124,6 +127,15 @@ class Gemini(Provider):
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
         """Return ``{"systemInstruction": {"parts": [{"text": …}, …]}}``."""
         return {"systemInstruction": {"parts": [{"text": text} for text in texts]}} if texts else {}
+
+    def declare(self, tools: Sequence[ToolSpec], choice: ClientTools | None) -> dict[str, Any]:
+        """Return ``tools`` and ``toolConfig``. `parametersJsonSchema` takes what `parameters` would refuse [D]."""
+        functions = [{"description": "", **tool.label, "parametersJsonSchema": tool.schema} for tool in tools]
+        body: dict[str, Any] = {"tools": [{"functionDeclarations": functions}]}
+        if choice is not None and choice.required:
+            only = {"allowedFunctionNames": [choice.only]} if choice.only else {}
+            body["toolConfig"] = {"functionCallingConfig": {"mode": "ANY", **only}}
+        return body
 
     def canonical(self, messages: Any) -> Any:
         """Write a role that was left out as ``user``."""

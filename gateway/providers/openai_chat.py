@@ -28,7 +28,7 @@ from gateway.providers.capabilities import (
 from gateway.providers.connector import ConnectorTemplate, ModelSpec
 from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, role_runs
-from gateway.unified.model import Base64, ConverseBlock, Json, Media, Text, ToolResult, ToolUse
+from gateway.unified.model import Base64, ClientTools, ConverseBlock, Json, Media, Text, ToolResult, ToolSpec, ToolUse
 
 # Not response_format, frequency_penalty, presence_penalty or image_url: Cohere's /v2/chat has those, too.
 _OWN_MEMBERS = ("max_completion_tokens", "logit_bias", "stream_options")
@@ -55,6 +55,7 @@ OPENAI = Capabilities(
     text_documents=frozenset(TEXT_DOCUMENTS),
     hoists_system=False,
     calls_apart=True,  # [M] `tool_calls` is a member of the message, not a part
+    strict_tools=True,  # [M]
 )
 
 _V2_MEDIA: MediaTable = {"image": _MEDIA["image"], "document": {"base64": TEXT_DOCUMENTS}}
@@ -109,6 +110,7 @@ class OpenAIChat(Provider):
     name: ClassVar[str] = "openai/v1/chat/completions"
     messages_field: ClassVar[str] = "messages"
     content_field: ClassVar[str] = "content"
+    tools_member: ClassVar[str] = "tools"
     connector: ClassVar[ConnectorTemplate] = OpenAIConnector()
     cluster: ClassVar[ClusterSupport] = ClusterSupport(
         llm_interface="openai/v1/chat/completions",
@@ -136,6 +138,17 @@ class OpenAIChat(Provider):
     def system_fields(self, texts: Sequence[str]) -> dict[str, Any]:
         """Return {}: system text is a message."""
         return {}
+
+    def declare(self, tools: Sequence[ToolSpec], choice: ClientTools | None) -> dict[str, Any]:
+        """Return ``tools`` and ``tool_choice``."""
+        functions = [
+            {**tool.label, "parameters": tool.schema, **({"strict": True} if tool.strict else {})} for tool in tools
+        ]
+        body: dict[str, Any] = {"tools": [{"type": "function", "function": function} for function in functions]}
+        if choice is not None and choice.required:
+            only = {"type": "function", "function": {"name": choice.only}}
+            body["tool_choice"] = only if choice.only else "required"
+        return body
 
     def simplest(self, message: dict[str, Any]) -> dict[str, Any]:
         """Write content that is one text as a string: DeepSeek's API, among others, takes no array [I]."""

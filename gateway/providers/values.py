@@ -10,6 +10,7 @@ from typing import Any
 from gateway.errors import Problem
 from gateway.notices import Notice
 from gateway.providers.capabilities import Capabilities
+from gateway.unified.model import ClientTools
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,13 @@ class ProviderRequest:
     system: texts taken out of the conversation because the provider has a separate member for them ([] where it
         leaves them among the messages).
     notices: the changes to report (a mapped role, a cleaned tool id, …).
+    tools: those of the client, to be declared beside the messages (`Provider.declare`); None without any.
     """
 
     messages: list[dict[str, Any]]
     system: list[str]
     notices: tuple[Notice, ...] = ()
+    tools: ClientTools | None = None
 
 
 @dataclass(frozen=True, slots=True)

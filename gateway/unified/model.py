@@ -146,11 +146,39 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as it is declared to an LLM. schema: the JSON schema of its input. strict: as OpenAI means it."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    strict: bool = False
+
+    @property
+    def label(self) -> dict[str, str]:
+        """Its `name`, and its `description` if it has one."""
+        return {"name": self.name, **({"description": self.description} if self.description else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTools:
+    """Tools that the client runs itself. required: the LLM must call one of them; only: this one, "" for any."""
+
+    specs: tuple[ToolSpec, ...]
+    required: bool = False
+    only: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AgentInput:
-    """The whole unified input. TEXT and CONTENT_BLOCKS are one message of role ``user`` placed at ``input``."""
+    """The whole unified input. TEXT and CONTENT_BLOCKS are one message of role ``user`` placed at ``input``.
+
+    tools: those that stand beside `input`; None without any.
+    """
 
     type: InputType
     messages: tuple[Message, ...]
+    tools: ClientTools | None = None
 
     @property
     def media(self) -> Iterator[Media]:

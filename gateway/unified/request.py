@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from gateway.errors import BodyTooLarge, InvalidInput
+from gateway.unified.client_tools import MEMBERS, read_client_tools
 from gateway.unified.decode import read_input
 from gateway.unified.formats import check_formats, is_text
 from gateway.unified.jsonstrings import find
@@ -35,8 +36,9 @@ class ExecuteRequest:
     """An `_execute` body, read.
 
     input: None when legacy. parameters, other: the client's `parameters`, and its top-level members other than
-    `input` and `parameters`, as the JSON values they were; both {} for a legacy body that breaks a rule of strict
-    JSON or the limits. extracted: the body without its long strings.
+    `input`, `parameters` and `offered`, as the JSON values they were; both {} for a legacy body that breaks a rule of
+    strict JSON or the limits. extracted: the body without its long strings. offered: `tools` and `tool_choice` of a
+    unified request, which are in `input`, as the JSON values they were.
     """
 
     kind: RequestKind
@@ -45,6 +47,7 @@ class ExecuteRequest:
     parameters: dict[str, Any] = field(default_factory=dict)
     other: dict[str, Any] = field(default_factory=dict)
     placeholders: int = 0
+    offered: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_small(self) -> bool:
@@ -108,12 +111,14 @@ def _unified(
 ) -> ExecuteRequest:
     reading = Reading(extracted, roles)
     agent_input = read_input(reading, members["input"])
+    agent_input = replace(agent_input, tools=read_client_tools(reading, members))
     parameters = _parameters(reading, members)
     other = _other(reading, members)
+    offered = {name: other.pop(name) for name in MEMBERS if name in other}
     if not is_stored:
         check_formats(agent_input.media, reading.problems)
     reading.problems.check()
-    return ExecuteRequest(RequestKind.UNIFIED, agent_input, extracted, parameters, other, reading.placeholders)
+    return ExecuteRequest(RequestKind.UNIFIED, agent_input, extracted, parameters, other, reading.placeholders, offered)
 
 
 def _legacy(members: dict[str, Any], extracted: ExtractedBody) -> ExecuteRequest:

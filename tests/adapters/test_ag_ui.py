@@ -14,6 +14,7 @@ from gateway.adapters.ag_ui_input import snapshot
 from gateway.memory.model import Block, Message, StoredMessage
 from gateway.simulator.llm import Call
 from tests.adapters.conftest import ANSWER, Deploy, Deployed
+from tests.adapters.test_openai_chat import raw_flow
 from tests.adapters.verifier import replay, verify
 
 PNG = "iVBORw0KGgo="
@@ -119,12 +120,34 @@ async def test_the_whole_history_of_a_front_end(deploy: Deploy) -> None:
         assert [word in sent for word in ("Be kind.", "first", "done", "second")] == [True] * 4
 
 
+PICK = {"name": "pick", "description": "Costs ${parameters.x}.", "parameters": {"type": "object"}}
+
+
 async def test_front_end_tools_are_left_out_with_a_notice(deploy: Deploy) -> None:
-    tools = [{"name": "pick", "description": "d", "parameters": {"type": "object"}}]
+    """Of an agent that runs its own tools only."""
     async with deploy("3.4.0") as deployed:
-        events = await run(deployed, "flow-openai_tutorial", asks(user("hi"), tools=tools))
-        assert [e["value"]["code"] for e in events if e["type"] == "CUSTOM"][-1] == "TOOLS_LEFT_OUT"
+        events = await run(deployed, "fc-openai_tutorial", asks(user("hi"), tools=[PICK]))
+        assert "TOOLS_LEFT_OUT" in [e["value"]["code"] for e in events if e["type"] == "CUSTOM"]
         assert "pick" not in json.dumps(deployed.asked)
+
+
+@pytest.mark.parametrize("keeps", ["auto", "gateway"])
+async def test_front_end_tools_are_called_and_answered(deploy: Deploy, keeps: str) -> None:
+    """By a flow. The call is left pending; its result is the next run, alone where the gateway keeps the thread."""
+    over = {"agents": {"rules": [{"agent": "*", "memory": keeps}]}}
+    async with deploy("3.4.0", over) as deployed:
+        agent = raw_flow(deployed, "openai_tutorial")
+        deployed.simulator.script([Call("pick", {"a": 1}, text="")])
+        events = await run(deployed, agent, asks(user("pick one"), tools=[{**PICK, "metadata": {"a": 1}}]))
+        assert [tool["function"] for tool in deployed.asked["tools"]] == [PICK]
+        (asked,) = replay(events)
+        (call,) = asked["toolCalls"]
+        assert events[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [call["id"]]}
+        result = {"role": "tool", "toolCallId": call["id"], "content": "done"}
+        told = [result] if keeps == "gateway" else [user("pick one"), asked, result]
+        (last,) = replay(await run(deployed, agent, asks(*told, tools=[PICK])))
+        assert last["content"] == ANSWER
+        assert [turn["role"] for turn in deployed.asked["messages"][-3:]] == ["user", "assistant", "tool"]
 
 
 async def test_a_thread_is_a_session_and_is_restored_without_the_llm(deploy: Deploy) -> None:

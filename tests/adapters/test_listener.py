@@ -177,7 +177,7 @@ async def test_a_stream_with_nothing_to_send_has_comments(start_gateway: StartGa
     async with serving(broken.answer) as url:
         gateway = await start_gateway(url, None, {**PORT, "adapters": {"comment_seconds": 0.02}})
         async with aiohttp.ClientSession(f"http://127.0.0.1:{gateway.adapters_port}") as client:
-            body = {"model": V1, "messages": QUESTION, "stream": True, "tools": [{}]}
+            body = {"model": V1, "messages": QUESTION, "stream": True, "tools": [{"type": "web_search"}]}
             for path, asked, notices in (
                 (f"/ag-ui/{V1}", AG_UI, None),
                 ("/v1/chat/completions", body, "TOOLS_LEFT_OUT"),

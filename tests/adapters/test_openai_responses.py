@@ -129,6 +129,32 @@ async def test_a_call_that_an_agent_lets_out(deploy: Deploy) -> None:
             assert (call.name, json.loads(call.arguments)) == ("f", {"a": 1})
 
 
+async def test_tools_of_the_client_in_a_conversation_that_is_kept(deploy: Deploy) -> None:
+    """The call of one response is answered in the next, which names it."""
+    tool: Any = {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True}
+    async with deploy("3.6.0", KEPT) as deployed, deployed.openai(default_headers=ANN) as client:
+        agent = raw_flow(deployed, "openai_tutorial")
+        deployed.simulator.script([Call("f", {"a": 1}, text="")])
+        answer = await client.responses.create(model=agent, input="call it", tools=[tool])
+        function = {name: value for name, value in tool.items() if name != "type"}
+        assert deployed.asked["tools"] == [{"type": "function", "function": function}]
+        assert [one.model_dump(exclude_none=True) for one in answer.tools] == [tool]
+        (call,) = answer.output
+        assert call.type == "function_call"
+        result: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "done"}]
+        last = await client.responses.create(
+            model=agent, input=result, previous_response_id=answer.id, tools=[tool, {"type": "web_search"}]
+        )
+        assert last.output_text == ANSWER
+        assert [turn["role"] for turn in deployed.asked["messages"][-3:]] == ["user", "assistant", "tool"]
+        assert deployed.asked["messages"][-1]["content"] == "done"
+        with pytest.raises(openai.BadRequestError, match="runs its own tools only") as raised:
+            await client.responses.create(
+                model="fc-openai_tutorial", input="call it", tools=[tool], tool_choice="required"
+            )
+        assert raised.value.param == "tool_choice"
+
+
 @pytest.mark.parametrize(
     ("more", "param"),
     [

@@ -85,8 +85,8 @@ def test_the_oracle_reads_the_declarations() -> None:
 @pytest.mark.parametrize(("name", "declared"), [("bedrock/converse", True), ("openai/v1/chat/completions", False)])
 def test_providers_that_need_declarations(name: str, declared: bool) -> None:
     provider = registry.provider(name)
-    assert bool(provider.tools_member) is declared
-    assert provider.tool_declarations([{"role": "user", "content": [{"text": "a"}]}]) is None
+    assert provider.needs_declarations is declared
+    assert provider.called_tools([{"role": "user", "content": [{"text": "a"}]}]) == []
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from opensearchpy import OpenSearch
 
 from gateway.app import build
+from gateway.cli import run
 from gateway.config.load import load
 from gateway.observe.logs import configure
 
@@ -21,6 +22,9 @@ from .delivered import Prompts, Send, canonical, execute_with, field_of
 from .llm import LLM, PLAN
 from .speech import Execute, turns
 from .unified import enabled, register_unified, unified_body
+
+Command = Callable[..., tuple[int, str]]
+"""Runs a command of the gateway's on the cluster: its exit code and what it prints."""
 
 
 @pytest.fixture(scope="session")
@@ -162,3 +166,14 @@ def execute(api: Api, agents: dict[str, Agent], llm: LLM) -> Execute:
         return status, body, llm.taken()
 
     return run
+
+
+@pytest.fixture
+def command(real_cluster: str, capsys: pytest.CaptureFixture[str]) -> Command:
+    def call(name: str, target: str, *options: str) -> tuple[int, str]:
+        capsys.readouterr()
+        status = run([name, "--url", real_cluster, *options, "--", target])  # an id may start with a dash
+        shown = capsys.readouterr()
+        return status, shown.out + shown.err
+
+    return call

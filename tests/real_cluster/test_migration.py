@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from gateway.migrate.promote import QUESTION, differences
 from gateway.providers import registry
 
 from .agents import WIRES, Api, agent_body, connect, register, request_body
+from .conftest import Command
 from .delivered import IMAGE, Send
 from .llm import LLM, PLAN, Failure
 from .unified import enabled
@@ -24,19 +24,6 @@ pytestmark = pytest.mark.real_cluster
 _QUESTION = 'say "hi" \\ ${parameters.nowhere:-x} ü {a:1}'
 _TIMES = ("created_time", "last_updated_time")
 WAYS = ("standalone", "internal", "new connector")
-
-Command = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def command(real_cluster: str, capsys: pytest.CaptureFixture[str]) -> Command:
-    def call(name: str, target: str, *options: str) -> tuple[int, str]:
-        capsys.readouterr()
-        status = run([name, "--url", real_cluster, *options, "--", target])  # an id may start with a dash
-        shown = capsys.readouterr()
-        return status, shown.out + shown.err
-
-    return call
 
 
 def _model(api: Api, llm: LLM, provider: str, way: str) -> str:

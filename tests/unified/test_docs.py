@@ -14,7 +14,8 @@ from gateway.unified.formats import ALIASES, FORMATS
 from gateway.unified.request import read_execute
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "input.md").read_text("utf-8")
-ROWS = re.findall(r"^\| `(\{.*?\})` \|", PAGE, re.MULTILINE)
+_OF_INPUT, _, _OF_TOOLS = PAGE.partition("## Tools of the client")
+ROWS, TOOLS = (re.findall(r"^\| `(\{.*?\})` \|", part, re.MULTILINE) for part in (_OF_INPUT, _OF_TOOLS))
 
 
 def fenced(mark: str) -> list[str]:
@@ -33,6 +34,13 @@ def test_examples_are_accepted(example: str) -> None:
 @pytest.mark.parametrize("row", ROWS)
 def test_spellings_in_the_tables_are_accepted(row: str) -> None:
     assert accepts({"input": [json.loads(row)]})
+
+
+@pytest.mark.parametrize("row", TOOLS)
+def test_spellings_of_tools_are_accepted(row: str) -> None:
+    read = read_execute(json.dumps({"input": "hi", "tools": [json.loads(row)]}).encode())
+    assert read.input is not None
+    assert read.input.tools is not None
 
 
 def test_the_refused_example_gives_the_error_shown() -> None:
