@@ -124,9 +124,12 @@ class Broken:
         return response
 
 
-@pytest.mark.parametrize("cuts", [False, True], ids=["ended", "cut"])
+@pytest.mark.parametrize(
+    ("cuts", "step"),
+    [(False, 7), (True, 11), *(pytest.param(cuts, 1, marks=pytest.mark.slow(30)) for cuts in (False, True))],
+)
 async def test_an_answer_that_ends_at_any_byte_is_never_taken_for_whole(
-    start_gateway: StartGateway, cuts: bool
+    start_gateway: StartGateway, cuts: bool, step: int
 ) -> None:
     broken = Broken()
     broken.cuts = cuts
@@ -135,7 +138,7 @@ async def test_an_answer_that_ends_at_any_byte_is_never_taken_for_whole(
         base = f"http://127.0.0.1:{gateway.adapters_port}"
         client = openai.AsyncOpenAI(base_url=f"{base}/v1", api_key="k", max_retries=0)
         async with client, aiohttp.ClientSession(base) as http:
-            for size in [*range(0, len(STREAM) - 5, 11 if cuts else 7), len(STREAM) - 5]:
+            for size in [*range(0, len(STREAM) - 5, step), len(STREAM) - 5]:
                 broken.size = size
                 with pytest.raises(openai.APIError):
                     async for _ in await client.chat.completions.create(model=V1, messages=QUESTION, stream=True):

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.conftest import ANSWER, Deploy
+from gateway.simulator.llm import Call
+from tests.adapters.conftest import ANSWER, Deploy, Deployed
+from tests.adapters.test_openai_chat import raw_flow
 from tests.docs.pages import ROOT
 
 NODE, CLIENTS = Path(__file__).parent / "node", Path(__file__).parent / "clients"
@@ -69,3 +71,36 @@ async def test_langchain_llama_index_and_openais_agents(deploy: Deploy, version:
         found = await conversations(PYTHON, script, deployed.url, agent, PNG, cwd=CLIENTS)
         assert len(found) == 10
         assert set(found.values()) == {ANSWER}
+
+
+def script_tools(deployed: Deployed, times: int) -> str:
+    """Let the LLM call a tool and then answer, `times` times. Return an agent that hands its calls to the client."""
+    replies = [reply for _ in range(times) for reply in (Call("warmth", {"city": "Paris"}, text=""), "20 degrees.")]
+    deployed.simulator.script(replies)
+    return raw_flow(deployed, "openai_tutorial")
+
+
+def check_tools(deployed: Deployed, found: dict[str, str], times: int) -> None:
+    """Check that each client ran the tool, and that its LLM got the result."""
+    assert len(found) == times
+    assert set(found.values()) == {"20 degrees."}
+    asked = deployed.simulator.received
+    assert [["tools" in body, "20 degrees in Paris" in json.dumps(body)] for body in asked] == [
+        [True, False],
+        [True, True],
+    ] * times
+
+
+@needs_node
+async def test_tools_of_clients_for_javascript(deploy: Deploy) -> None:
+    async with deploy("3.4.0") as deployed:
+        found = await conversations("node", "tools.mjs", deployed.url, script_tools(deployed, 4), cwd=NODE)
+        check_tools(deployed, found, 4)
+
+
+@needs_python
+async def test_tools_of_clients_for_python(deploy: Deploy) -> None:
+    async with deploy("3.4.0") as deployed:
+        agent = script_tools(deployed, 3)
+        found = await conversations(PYTHON, CLIENTS / "tools.py", deployed.url, agent, cwd=CLIENTS)
+        check_tools(deployed, found, 3)

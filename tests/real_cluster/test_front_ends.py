@@ -10,6 +10,7 @@ import pytest
 
 from tests.adapters.conftest import Deployed
 from tests.adapters.test_ag_ui import asks, run, user
+from tests.adapters.test_other_clients import NODE, conversations, needs_node
 from tests.adapters.verifier import replay
 from tests.conftest import StartGateway
 
@@ -60,3 +61,29 @@ async def test_a_conversation_with_an_image(
         llm.replies("Yes, indeed.")
         pieces = await client.chat.completions.create(model=agent, messages=talk, stream=True)
         assert "".join([chunk.choices[0].delta.content or "" async for chunk in pieces]) == "Yes, indeed."
+
+
+@needs_node
+async def test_ag_ui_and_openai_for_javascript(
+    real_cluster: str, agents: dict[str, Agent], llm: LLM, start_gateway: StartGateway
+) -> None:
+    over = {"listen": {"adapters_port": 0}, "agents": {"rules": [{"agent": "*conv*", "memory": "gateway"}]}}
+    gateway = await start_gateway(real_cluster, None, over)
+    agent, kept = agents["openai_flow_upgraded"].agent_id, agents["openai_conv_tools_upgraded"].agent_id
+    llm.replies(*["A dot."] * 7)
+    url = f"http://127.0.0.1:{gateway.adapters_port}"
+    found = await conversations("node", "conversations.mjs", url, agent, kept, PNG, cwd=NODE)
+    assert found.pop("models") is False  # it lists names, and is asked for an id
+    assert found == {
+        "first": ["A dot."],
+        "second": ["A dot."],
+        "timeline": ["user", "assistant", "user", "assistant"],
+        "restored": [["user", "remember"], ["assistant", "A dot."]],
+        "error": "AgentNotFound",
+        "chat": "A dot.",
+        "streamed": "A dot.",
+        "response": "A dot.",
+        "continued": "A dot.",
+        "refused": [404, "model_not_found"],
+    }
+    assert PNG in json.dumps(llm.taken()[0])
