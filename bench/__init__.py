@@ -1,1 +1,1 @@
-"""What the gateway costs beside its peers: ``make bench`` (see ``docs/internals/benchmarks.md``)."""
+"""What the gateway costs beside its peers: ``make bench`` (see ``docs/evidence/benchmarks.md``)."""

@@ -1,7 +1,7 @@
 """What reaches the LLM: every agent and template against every kind of input, judged by the oracle.
 
     python -m tests.matrix [--version 2.19.0] [--unseen | --holdout] [--upgraded] [--json]
-    python -m tests.matrix --write docs/internals/matrix.md
+    python -m tests.matrix --write docs/evidence/matrix.md
 
 Exits 1 when anything was lost or broken, or refused although the floor says that it arrives.
 """
@@ -37,7 +37,7 @@ VERSIONS = ("2.19.0", "3.4.0")
 LATER_VERSIONS = ("3.6.0", "3.8.0")  # their agents take what those of 3.4.0 take
 V2_VERSION = "3.8.0"
 V2_SECTION = f"{V2_VERSION}, conversational_v2"
-DOCS = Path(__file__).parent.parent / "docs" / "internals" / "matrix.md"
+DOCS = Path(__file__).parent.parent / "docs" / "evidence" / "matrix.md"
 
 
 @dataclass(frozen=True)
@@ -220,11 +220,11 @@ def rows(found: Iterable[Cell]) -> dict[tuple[str, str], list[str]]:
 
 
 def markdown(found: Sequence[Cell]) -> str:
-    """The page `docs/internals/matrix.md`."""
+    """The page `docs/evidence/matrix.md`."""
     lines = [
         "# What reaches the LLM",
         "",
-        "Written by `python -m tests.matrix --write docs/internals/matrix.md`; a test checks that it is current. Every",
+        "Written by `python -m tests.matrix --write docs/evidence/matrix.md`; a test checks that it is current. Every",
         "cell was run on the simulated cluster and judged by code that shares nothing with the delivery. It compares",
         "what the LLM received with the provider's mapping of the input, and with the agent's own prompt around it.",
         "",

@@ -1,1 +1,1 @@
-"""Attacks on the gateway, and what another client notices of them. See `docs/internals/attacks.md`."""
+"""Attacks on the gateway, and what another client notices of them. See `docs/evidence/attacks.md`."""

@@ -387,7 +387,7 @@ def _required_inputs(model_doc: Document, place: str) -> tuple[str, ...]:
     """Return the parameters that `interface.input` requires and that may be strings.
 
     Bedrock connectors of some older Claude models get such an interface by default. It requires `inputs`
-    (docs/internals/facts.md, "Rendering, in detail", Lookups; 2.19.0 ``06b_tricks2``).
+    (docs/evidence/facts.md, "Rendering, in detail", Lookups; 2.19.0 ``06b_tricks2``).
     """
     schema: Any = _mapping(model_doc.get("interface")).get("input")
     if isinstance(schema, str):
@@ -417,7 +417,7 @@ def _ids(tool: Document, name: str) -> list[str]:
 
 
 def _parameters(value: Any, place: str) -> Parameters:
-    """Return parameters as ML Commons stores them, with every value a string (docs/internals/facts.md, rule 2)."""
+    """Return parameters as ML Commons stores them, with every value a string (docs/evidence/facts.md, rule 2)."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):

@@ -1,6 +1,6 @@
 """Documents as they were before a change on the cluster, held while an upgrade or a rollback makes it.
 
-A loaded model does not follow its documents at once (docs/internals/facts.md, "Deploy states and connector changes").
+A loaded model does not follow its documents at once (docs/evidence/facts.md, "Deploy states and connector changes").
 Meanwhile a plan that is made by the documents may send more than the loaded template takes. What is planned for the
 template from before an upgrade arrives with both. So the migration lets gateways plan with the old documents until the
 change is in use. A hold ends by itself unless it is renewed: the migration may be killed.

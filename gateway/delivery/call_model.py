@@ -141,7 +141,7 @@ class CallModel:
     def raw_name(self) -> str:
         """The parameter that an agent with fixed prompts inserts unescaped and does not use itself; "" if none is.
 
-        Such an agent always sets `no_escape_params` itself, so no name can be added (docs/internals/facts.md, PER).
+        Such an agent always sets `no_escape_params` itself, so no name can be added (docs/evidence/facts.md, PER).
         """
         names = self.values.get("no_escape_params", "").split(",") if self.behaviour.has_fixed_prompts else []
         used = {*self.names, *self.base_parameters}
@@ -230,7 +230,7 @@ class CallModel:
         """Return parameters that the agent can't do without and nobody sends: None for most agents.
 
         First the strings that its models' interfaces require, then the bare question as prompt, for an agent that has
-        none and needs one (docs/internals/facts.md, 3.4.0, and "Models that require inputs"), then the content of the
+        none and needs one (docs/evidence/facts.md, 3.4.0, and "Models that require inputs"), then the content of the
         user's turn, with the agent's prompt.
         """
         required = dict(self._required())

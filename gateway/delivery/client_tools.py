@@ -1,7 +1,7 @@
 """Whether an agent can hand a call of the client's own tools to the client, and what to do if it can't. Pure.
 
 A flow whose answer is the LLM's whole response can: its LLM is called once, and what it says is the answer. Every other
-agent runs the tools it was registered with, and tells its LLM that any other tool failed (docs/internals/facts.md,
+agent runs the tools it was registered with, and tells its LLM that any other tool failed (docs/evidence/facts.md,
 "Tools of the client").
 """
 

@@ -1,6 +1,6 @@
 """Escapes user text so that the cluster renders exactly that text.
 
-There are two forms, for two places (docs/internals/facts.md, "Text that must arrive exactly"):
+There are two forms, for two places (docs/evidence/facts.md, "Text that must arrive exactly"):
 
 - in JSON that is inserted raw: every ``$`` is written ``\\u0024``, so no placeholder can form;
 - in a parameter that the cluster escapes: the text is split into helper parameters, none of which has a whole

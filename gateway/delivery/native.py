@@ -1,6 +1,6 @@
 """The `input` for a V2 agent, which takes all of it itself (`conversational_v2`, 3.6 and later).
 
-The cluster checks little of it, and drops or spoils parts in silence (docs/internals/facts.md, "conversational_v2"). So
+The cluster checks little of it, and drops or spoils parts in silence (docs/evidence/facts.md, "conversational_v2"). So
 the conversation is mapped as for any other agent, and written so that the cluster makes exactly the mapped turns of it.
 What the cluster will send is rendered and compared before anything is sent.
 """

@@ -129,7 +129,7 @@ def prove(
 
 
 def _begins_with_results(provider: Provider, body: Any) -> bool:
-    """Return True if nothing comes before the tool results of any turn (docs/internals/providers.md)."""
+    """Return True if nothing comes before the tool results of any turn (docs/evidence/providers.md)."""
     turns = body.get(provider.messages_field) if isinstance(body, dict) else None
     for turn in turns if isinstance(turns, list) else []:
         results = [provider.is_tool_result(part) for part in parts_of(provider, turn)] if isinstance(turn, dict) else []
@@ -247,7 +247,7 @@ def _tools_have_their_prompt(call: CallModel, request: Mapping[str, str], questi
     """Return True if the LLM tools of a conversational agent have their own prompt: they inherit all parameters.
 
     All texts of an MLModelTool's call for some question must be in its call with the planned parameters. In the call of
-    any other tool, which 3.x lets inherit them, only the user's question may differ (docs/internals/facts.md).
+    any other tool, which 3.x lets inherit them, only the user's question may differ (docs/evidence/facts.md).
     """
     if call.is_flow:
         return True

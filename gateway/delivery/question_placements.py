@@ -80,7 +80,7 @@ def raw_reference(call: CallModel, fragments: Parameters, escape_prefix: str) ->
 
 
 def raw_names(call: CallModel, names: Parameters) -> Parameters:
-    """Return `no_escape_params` with the agent's own names, which it would replace (docs/internals/facts.md, 3.4.0)."""
+    """Return `no_escape_params` with the agent's own names, which it would replace (docs/evidence/facts.md, 3.4.0)."""
     own = call.values.get("no_escape_params", "")
     return {call.key("no_escape_params"): ",".join([*filter(None, [own]), *names])}
 

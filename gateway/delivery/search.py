@@ -309,7 +309,7 @@ class Search:
             yield whole
             return
         texts = [text for turn in self.remembered for text in turn]
-        # No limit turns the replay off of an agent that writes the user's turn itself (docs/internals/facts.md, V1).
+        # No limit turns the replay off of an agent that writes the user's turn itself (docs/evidence/facts.md, V1).
         can_be_off = call.replays and not call.writes_turn
         is_known = is_settled(self.remembered) or not can_be_off
         replayed, retold = [], []
@@ -379,7 +379,7 @@ def _includes(call: CallModel, name: str, value: str, planned: str) -> bool:
 def _ends_with_assistants_text(agent_input: AgentInput, roles: Mapping[str, str]) -> bool:
     """Return True if a text of the assistant is last, after other turns, and ends as services require it.
 
-    That is without white space (docs/internals/providers.md).
+    That is without white space (docs/evidence/providers.md).
     """
     turns = [turn for turn in agent_input.messages if not turn.is_blank and not meaning_of(turn, roles).is_system]
     is_asked = len(turns) > 1 and meaning_of(turns[-1], roles).standard == "assistant"
@@ -455,7 +455,7 @@ def is_settled(remembered: Remembered) -> bool:
     """Return True if every turn has its answer.
 
     The cluster answers a run that failed before it stores the error's text as the turn's answer, which may hold
-    placeholders. Until then nothing is known of what an agent would replay (docs/internals/facts.md).
+    placeholders. Until then nothing is known of what an agent would replay (docs/evidence/facts.md).
     """
     return all(answer for _, answer in remembered)
 

@@ -1,6 +1,6 @@
 """The smallest change of a connector's template that lets every kind of input through. Pure.
 
-There are three forms (docs/internals/facts.md, 10_upgrade, and 3.4.0 "Upgrade"). If the user's turn is the only item in
+There are three forms (docs/evidence/facts.md, 10_upgrade, and 3.4.0 "Upgrade"). If the user's turn is the only item in
 the array of messages, the array becomes ``${parameters.messages}``. If there are other turns or slots, only the turn
 becomes ``${parameters.body}``. The replaced text becomes the parameter's default in the connector, so a caller who
 sends neither gets the old text. If the content of the turn is a parameter already, the turn stays, a slot for earlier

@@ -58,7 +58,7 @@ def read_async(target: str) -> str:
     """Return the value of ``async`` in the query of `target`; "false" if there is none.
 
     With any other value, even an empty one, the agent runs in the background. OpenSearch takes ``;`` for ``&``, and
-    some versions end the query at ``#`` (docs/internals/facts.md): values before and after them all count.
+    some versions end the query at ``#`` (docs/evidence/facts.md): values before and after them all count.
     """
     query = _SEPARATORS.sub("&", target.partition("?")[2])
     values = (value for name, value in parse_qsl(query, keep_blank_values=True) if name == "async")

@@ -104,7 +104,7 @@ def _newest(turns: Remembered, limit: int | None) -> Remembered:
 def _limit(profile: AgentProfile, limit: int) -> int | None:
     """Return how many turns the agent recalls, or messages (`_counts_messages`); None for no limit.
 
-    A unified agent (V1) recalls all with a limit of 0 (docs/internals/facts.md, "What memory keeps from turn to turn").
+    A unified agent (V1) recalls all with a limit of 0 (docs/evidence/facts.md, "What memory keeps from turn to turn").
     """
     return None if limit == 0 and profile.generation is Generation.UNIFIED_V1 else limit
 

@@ -78,7 +78,7 @@ def rewrite_native(
 
     - A V2 agent gets an `input` of which its cluster makes the provider's turns (`write_native`).
     - `parameters.question` is removed, because `input` does not take precedence in every version.
-    - Missing `parameters` are added on the stream endpoint, which requires them (docs/internals/facts.md, 3.5 and
+    - Missing `parameters` are added on the stream endpoint, which requires them (docs/evidence/facts.md, 3.5 and
       later).
 
     turn_id: see `gateway.delivery.plan.plan`. guards: parameters to add (`GUARDS`, when the agent's memory turns out to

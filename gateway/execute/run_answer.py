@@ -1,6 +1,6 @@
 """Reads an agent's whole answer: text, messages, tokens, the id of the cluster's memory. Pure.
 
-Forms by agent type and version: docs/internals/facts.md, "Answers and memory".
+Forms by agent type and version: docs/evidence/facts.md, "Answers and memory".
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ def _usage(response: LlmResponse) -> Usage | None:
 def _sum_models(models: Sequence[dict[str, Any]], provider: str) -> Usage | None:
     """Return the sum over the models of a run; None unless each has its input and output.
 
-    Bedrock's `input_tokens` does not count cached tokens (docs/internals/facts.md, "Token usage").
+    Bedrock's `input_tokens` does not count cached tokens (docs/evidence/facts.md, "Token usage").
     """
     cached = ("cache_read_input_tokens", "cache_creation_input_tokens") if provider in _CACHE_APART else ()
     read, written = 0, 0

@@ -2,7 +2,7 @@
 
 An agent sends ``data: {"inference_results": [{"output": [memory_id, …, {"name": "response", "dataAsMap": {"content",
 "is_last"}}]}]}``, where the content is a piece of text, a piece of a tool call, a whole tool call, or a tool's output.
-An AG-UI agent sends events with a `type`. Recorded on 3.8.0 (docs/internals/facts.md, "Answers and memory").
+An AG-UI agent sends events with a `type`. Recorded on 3.8.0 (docs/evidence/facts.md, "Answers and memory").
 """
 
 from __future__ import annotations

@@ -304,7 +304,7 @@ def _question_place(_: str) -> str:
 
 
 _COUNT_TURNS = (Generation.TEXT, Generation.FUNCTION_CALLING)
-"""Generations whose `message_history_limit` counts turns, so that 0 is no history (docs/internals/facts.md)."""
+"""Generations whose `message_history_limit` counts turns, so that 0 is no history (docs/evidence/facts.md)."""
 _UNREADABLE = "Correct what is named, or send no memory_id to begin a new session."
 
 

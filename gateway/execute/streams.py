@@ -105,7 +105,7 @@ def _event(document: dict[str, Any]) -> bytes:
 
 
 _BROKEN_ERROR = re.compile(rb'data: ?\{"error": ?"(.*)"\}\s*', re.DOTALL)
-"""An error of the cluster, which escapes only quotes and line breaks of its message (docs/internals/facts.md)."""
+"""An error of the cluster, which escapes only quotes and line breaks of its message (docs/evidence/facts.md)."""
 _BROKEN = "The cluster sent an event that is not valid JSON"
 _CUT = "The cluster's answer ended before the run did; what was sent of it is not the whole answer"
 
@@ -183,7 +183,7 @@ def takes_whole(profile: AgentProfile, request: ExecuteRequest) -> bool:
 
 
 _NO_STREAMS = (b"does not support HTTP streaming", b"plugins.ml_commons.stream_enabled", b"no handler found")
-"""In the answers of clusters that could stream, but are not set up for it (docs/internals/facts.md)."""
+"""In the answers of clusters that could stream, but are not set up for it (docs/evidence/facts.md)."""
 
 
 def retry_whole(again: Callable[[], Forward], retry: Retry | None) -> Retry:

@@ -1,7 +1,7 @@
 """Exchanges as HAR 1.2 and back (http://www.softwareishard.com/blog/har-12-spec/).
 
 An entry is what the client sent and what it got. All else that is recorded of the exchange is in the entry's custom
-field ``_mlc``, so that writing and reading give the same records. docs/reference/har.md describes the fields.
+field ``_mlc``, so that writing and reading give the same records. docs/operate/replay.md describes the fields.
 
 HAR has no encoding for bodies of requests: a body that is not text is base64 in ``postData.text``, with
 ``"_encoding": "base64"`` beside it.

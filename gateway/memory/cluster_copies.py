@@ -2,7 +2,7 @@
 
 Such an agent begins a new conversation there with each request, which holds what it was sent: the whole session, again.
 Its id is in the answer. A copy is named by the path of what holds it below ``/_plugins/_ml/``: ``memory/<id>``, or
-``memory_containers/<container>/<id>`` (docs/internals/facts.md, "Answers and memory").
+``memory_containers/<container>/<id>`` (docs/evidence/facts.md, "Answers and memory").
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A session is a memory of the conversation API, whose messages are the session's 
 all messages of the turn, in Strands' form, in ``additional_info.messages``. Tool calls are the turn's traces.
 In the API of memory containers (OpenSearch 3.3 and later), a session is a session and each message a working memory.
 
-The cluster's documents are in docs/internals/facts.md, "Answers and memory" and "Memory containers".
+The cluster's documents are in docs/evidence/facts.md, "Answers and memory" and "Memory containers".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``structured_data_blob.message``: ``{"role": "user", "content": [{"type": "TEXT", "text": …}, {"type": "IMAGE", "image":
 {"type": "BASE64", "format": "png", "data": …}}]}``; an assistant's calls are in ``toolCalls``, and each tool's result
 is a message of the role ``tool``. Every block has a `type`: an agent that reads one without it fails
-(docs/internals/facts.md, "conversational_v2").
+(docs/evidence/facts.md, "conversational_v2").
 """
 
 from __future__ import annotations

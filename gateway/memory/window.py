@@ -21,7 +21,7 @@ _FRAME = 64
 def live_messages(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
     """Return the messages of the conversation as it is now: without failed turns, and without other branches.
 
-    ML Commons leaves out a turn without an answer as well (docs/internals/facts.md, "Answers and memory").
+    ML Commons leaves out a turn without an answer as well (docs/evidence/facts.md, "Answers and memory").
     """
     failed = {stored.turn for stored in messages if stored.message.metadata.failed}
     live: list[StoredMessage] = []

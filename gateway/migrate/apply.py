@@ -1,6 +1,6 @@
 """Apply or undo the steps of an upgrade. A run may be interrupted anywhere and repeated.
 
-The API has no compare-and-set (docs/internals/facts.md, 10_upgrade). So the document is read right before a write and
+The API has no compare-and-set (docs/evidence/facts.md, 10_upgrade). So the document is read right before a write and
 must be in the step's start state; after the write it must be in its end state. A step in its end state is done. Two
 upgrades of one connector at a time write the same text, so neither harms the other. One gap remains: a write of another
 tool between that read and the write, one round trip, is overwritten unnoticed.

@@ -1,7 +1,7 @@
 """The models that a refused change of a connector names as its users, and whether they use it.
 
 ML Commons searches models for the words of the connector's id. So a model of another connector counts as a user, if the
-two ids have a word between dashes in common (docs/internals/facts.md, "Deploy states and connector changes", 3).
+two ids have a word between dashes in common (docs/evidence/facts.md, "Deploy states and connector changes", 3).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The cluster refuses to change a connector that a loaded model uses, and requests load it as fast as it is undeployed.
 What a model uses is found by a search of its document. So the documents name another connector while the real one is
-changed, and the loaded models go on as they are (docs/internals/facts.md, "Deploy states and connector changes").
+changed, and the loaded models go on as they are (docs/evidence/facts.md, "Deploy states and connector changes").
 
 The other connector is made for this, with no valid credential. If a model is loaded again at the wrong moment, as when
 a node restarts, the LLM refuses its calls; it never gets a request that is not meant for it.

@@ -253,7 +253,7 @@ def _changes(
 def connector_change(found: Promotion, model: Document) -> dict[str, Any]:
     """Return the body of `PUT models/{id}` that gives the new connector its URL and system turn; {} if it needs none.
 
-    model: the model that the cluster created for the promoted agent (docs/internals/facts.md, 3.5 and later).
+    model: the model that the cluster created for the promoted agent (docs/evidence/facts.md, 3.5 and later).
 
     Raises:
         NotPromoted: the connector's template has no list of messages in which a system turn could be.

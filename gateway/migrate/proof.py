@@ -2,7 +2,7 @@
 
 Every legacy call is rendered with the old and the new template as the cluster of that version renders it
 (`gateway.mlcommons.rendering`), and must give the same text, unless it failed before. If the cluster's lenient parser
-decides whether a value is inserted raw (docs/internals/facts.md, "Rendering, in detail"), both cases are tried.
+decides whether a value is inserted raw (docs/evidence/facts.md, "Rendering, in detail"), both cases are tried.
 
 One case can't be excluded: a caller that already sends the new parameter (``messages``, ``body``), which was ignored
 before and takes effect now. Agents that set it in their own documents are found; clients that send it are not.

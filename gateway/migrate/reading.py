@@ -130,7 +130,7 @@ class _Fetch:
 
 _PAGE = 1000
 _FAILED = "Agent execution failed: "
-"""How the response of a failed run begins (3.x). On 2.x, it has none (docs/internals/facts.md)."""
+"""How the response of a failed run begins (3.x). On 2.x, it has none (docs/evidence/facts.md)."""
 
 
 class Exchange(NamedTuple):

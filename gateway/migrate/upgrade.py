@@ -1,6 +1,6 @@
 """Plan the calls that upgrade the connectors of agents, their order and their undo. Pure.
 
-docs/internals/facts.md, 10_upgrade, has three ways:
+docs/evidence/facts.md, 10_upgrade, has three ways:
 
 - a connector inside its model is changed by ``PUT models/{id}``;
 - a connector that models share is changed by ``PUT connectors/{id}`` while none of them is loaded, and serves all;

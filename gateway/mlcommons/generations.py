@@ -1,6 +1,6 @@
 """The generations of ML Commons clusters and agents, as a table.
 
-Recorded on 2.19.0, 3.4.0, 3.5.0, 3.6.0 and 3.8.0, and tried on a build of 3.9 (docs/internals/facts.md). A generation
+Recorded on 2.19.0, 3.4.0, 3.5.0, 3.6.0 and 3.8.0, and tried on a build of 3.9 (docs/evidence/facts.md). A generation
 decides only what can't be read from the template: which request fields an agent understands and how the cluster renders
 parameters.
 """
@@ -95,7 +95,7 @@ def version_notice(version: tuple[int, ...]) -> Notice | None:
 def generation_of(version: tuple[int, ...], agent_type: str, has_model_block: bool) -> Generation:
     """Return the generation of an agent, from the cluster's version and the response of `GET` agent.
 
-    That response has a `model` for a unified agent, and none for a legacy one (docs/internals/facts.md, "3.5, 3.6,
+    That response has a `model` for a unified agent, and none for a legacy one (docs/evidence/facts.md, "3.5, 3.6,
     3.8").
     """
     if AgentType.of(agent_type) is AgentType.CONVERSATIONAL_V2:

@@ -2,7 +2,7 @@
 
 ``${parameters.gw_<turn id>:-READABLE}``: on its own turn the helper parameter `gw_<turn id>` replaces it. On a later
 turn no caller sends that helper, because the turn's id is unique. The cluster then reads the default, READABLE
-(docs/internals/facts.md, "What memory keeps from turn to turn").
+(docs/evidence/facts.md, "What memory keeps from turn to turn").
 
 A default can hold no braces: one would end or open a placeholder. READABLE has full-width ones in their place. Each
 full-width brace and each `_MARK` of the user's own has a `_MARK` before it, so that the text can be restored.

@@ -1,6 +1,6 @@
 """The agent profile: plain values read from `GET` agent → model → connector.
 
-All parameter values are strings, as ML Commons stores them (docs/internals/facts.md, rule 2).
+All parameter values are strings, as ML Commons stores them (docs/evidence/facts.md, rule 2).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Tool:
     """A tool of an agent. model: the LLM of a tool that calls one, None if it is not read (`gateway.agents.documents`).
 
     agent: the flow that an AgentTool of a flow runs, connector: what a ConnectorTool calls; None if it is not read.
-    config: static values that a caller's parameters can't override (docs/internals/facts.md, rule 5).
+    config: static values that a caller's parameters can't override (docs/evidence/facts.md, rule 5).
     """
 
     type: str

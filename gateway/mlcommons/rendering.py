@@ -1,6 +1,6 @@
 """What the LLM would receive: an agent's first LLM call, rendered as the cluster renders it.
 
-The proof of every plan depends on this module. It follows docs/internals/facts.md ("Rules", "Rendering, in detail",
+The proof of every plan depends on this module. It follows docs/evidence/facts.md ("Rules", "Rendering, in detail",
 and the 3.x differences): what is escaped and what is inserted raw. How each agent type merges parameters and how
 often it substitutes its prompt is in `gateway.mlcommons.agents`. Text of the cluster's own and run-time values
 (built-in prompts, remembered turns, tool outputs) are represented by symbols.

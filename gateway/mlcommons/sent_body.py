@@ -1,6 +1,6 @@
 """What a connector makes of a rendered body before it sends it (3.3 and later).
 
-By the sources of 3.3.0 to 3.8.0; run on 3.6.0 and 3.8.0 (docs/internals/facts.md, "From the rendered body to the one
+By the sources of 3.3.0 to 3.8.0; run on 3.6.0 and 3.8.0 (docs/evidence/facts.md, "From the rendered body to the one
 that is sent"). The endpoint ``_execute/stream`` adds the parameter `stream` to each request. The connector goes by that
 alone, so a streamed request is one that has it.
 """

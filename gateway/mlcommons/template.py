@@ -1,6 +1,6 @@
 """How a cluster fills in a connector's template: substitution, escaping, and which values count as JSON.
 
-It follows three rules (docs/internals/facts.md, "Rules" 2–4 and "Rendering, in detail"; probed on 2.19 and 3.4):
+It follows three rules (docs/evidence/facts.md, "Rules" 2–4 and "Rendering, in detail"; probed on 2.19 and 3.4):
 
 - ``${parameters.x:-default}`` is substituted recursively by Apache commons-text's StringSubstitutor; an extra
   ``$`` before a placeholder makes it literal and is removed, once per pass.
@@ -162,7 +162,7 @@ def may_be_json(text: str) -> bool:
     """Return True if the cluster might take `text` for JSON and insert it raw.
 
     Only what may be an object or an array is inserted raw, and the first character above U+0020 decides that. The
-    cluster's lenient parser is not copied (docs/internals/facts.md). Opening brackets alone are never JSON.
+    cluster's lenient parser is not copied (docs/evidence/facts.md). Opening brackets alone are never JSON.
     """
     start = text.lstrip(BLANK)
     return start[:1] in ("{", "[") and bool(start.strip(BLANK + "{["))

@@ -1,6 +1,6 @@
 """What each type of tool calls: nothing, a model, a connector or an agent. A type without a row may call any of them.
 
-A row is believed only as far as its source: `TRIED` on a real 3.6.0 (docs/internals/facts.md, "Tools that call a
+A row is believed only as far as its source: `TRIED` on a real 3.6.0 (docs/evidence/facts.md, "Tools that call a
 model"), `SOURCE` read in ML Commons, `DOCS` by documentation of OpenSearch alone.
 """
 

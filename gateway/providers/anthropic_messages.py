@@ -2,7 +2,7 @@
 
 Two providers: Anthropic's own API, and Amazon Bedrock's InvokeModel, which takes the same messages, with
 `anthropic_version` in the body and without `model`. Shapes from the anthropic SDK's `MessageParam`; the services'
-rules from docs/internals/providers.md.
+rules from docs/evidence/providers.md.
 """
 
 from __future__ import annotations

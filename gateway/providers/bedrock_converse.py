@@ -1,7 +1,7 @@
 """Bedrock Converse: ``{"messages": [{role, content: [{<kind>: …}]}], "system": [{"text": …}]}``.
 
 Shapes from botocore's `bedrock-runtime` model, operation `Converse`; the service's rules from
-docs/internals/providers.md.
+docs/evidence/providers.md.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ BEDROCK = Capabilities(
 _INLINE: MediaTable = {kind: {"base64": _MEDIA[kind]["base64"]} for kind in ("image", "document", "video")}
 BEDROCK_V2 = replace(BEDROCK, label=V2_LABEL, media=_INLINE, tool_media=_INLINE, native={})
 """Addresses in S3 arrive as a string in place of an object, and audio and Converse's own blocks not at all
-(docs/internals/facts.md, "conversational_v2")."""
+(docs/evidence/facts.md, "conversational_v2")."""
 
 
 class BedrockConnector(ConnectorTemplate):

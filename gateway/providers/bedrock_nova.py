@@ -1,6 +1,6 @@
 """Amazon Nova on Bedrock's InvokeModel: the messages of Converse, with data as base64, but no documents.
 
-The rules are those of docs/internals/providers.md, "Amazon Nova on InvokeModel".
+The rules are those of docs/evidence/providers.md, "Amazon Nova on InvokeModel".
 """
 
 from __future__ import annotations

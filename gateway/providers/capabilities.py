@@ -1,7 +1,7 @@
 """The form of a capability table: what a provider can carry. Each provider's file has its own table.
 
 The mapping code asks the table and decides nothing of the kind by itself. Marks in the tables are those of
-docs/internals/providers.md: [M] read from the vendor's SDK, [D] the vendor's documentation, [I] the service's own
+docs/evidence/providers.md: [M] read from the vendor's SDK, [D] the vendor's documentation, [I] the service's own
 errors as quoted in public issues, [U] unverified. A rule that is not [M] may differ from model to model, so it is
 one value of the table: for such a model use `dataclasses.replace(TABLE, …)`.
 """

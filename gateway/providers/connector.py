@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from gateway.config.schema import Secret
 
 SYSTEM_PROMPT = "You are a helpful assistant."
-"""ML Commons' own default from 3.5 (docs/internals/facts.md, "Rendering, in detail")."""
+"""ML Commons' own default from 3.5 (docs/evidence/facts.md, "Rendering, in detail")."""
 
 _QUOTED = ("system_prompt", "reasoning_effort")
 _HISTORY = "${parameters._chat_history:-}"
@@ -56,7 +56,7 @@ class ConnectorTemplate(ABC):
 
     Both forms have a system slot (`system_prompt`) and one variable for the conversation, so that every input type can
     be delivered. With function calling the variable is `body`, inside the messages array beside what the agent adds
-    itself; without it the variable is the whole array (docs/internals/facts.md, 3.4.0, "Upgrade", and 2.19.0, "The
+    itself; without it the variable is the whole array (docs/evidence/facts.md, 3.4.0, "Upgrade", and 2.19.0, "The
     smallest upgrade of an old connector").
     """
 
@@ -98,7 +98,7 @@ class ConnectorTemplate(ABC):
         """Return the connector's parameters, apart from the conversation.
 
         ML Commons inserts a connector's own parameters unescaped, so those inside quotes are escaped here. At execute
-        time the agent's `llm.parameters` override them, and those it escapes (docs/internals/facts.md, "Rendering").
+        time the agent's `llm.parameters` override them, and those it escapes (docs/evidence/facts.md, "Rendering").
         """
         defaults = {"system_prompt": SYSTEM_PROMPT, "max_tokens": "4096", **self.fixed, **self.sampling(spec)}
         given = {name: compact(text)[1:-1] if name in _QUOTED else text for name, text in spec.parameters.items()}
@@ -117,7 +117,7 @@ class ConnectorTemplate(ABC):
         """Return the connector as `POST /models/_register` takes it inside `connector`, credentials in clear text.
 
         tools: whether the agent has any. Without tools the cluster would fill the slot of function calling with an
-        empty list, which Bedrock and OpenAI refuse (docs/internals/facts.md, "Upstream defects").
+        empty list, which Bedrock and OpenAI refuse (docs/evidence/facts.md, "Upstream defects").
         """
         if function_calling:
             lead = "".join(f"{compact(message)}," for message in self.lead)

@@ -1,6 +1,6 @@
 """Gemini generateContent (v1beta): ``{"contents": [{role, parts: […]}], "systemInstruction": {"parts": […]}}``.
 
-Shapes from the v1beta protos and google-genai's types; the service's rules from docs/internals/providers.md.
+Shapes from the v1beta protos and google-genai's types; the service's rules from docs/evidence/providers.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """OpenAI chat completions: ``{"messages": [{role, content: [{"type": …}]}]}``.
 
-Shapes from the openai SDK's `ChatCompletionMessageParam`; the service's rules from docs/internals/providers.md.
+Shapes from the openai SDK's `ChatCompletionMessageParam`; the service's rules from docs/evidence/providers.md.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ OPENAI_V2 = replace(
     tool_id_characters="\x00-#%-\U0010ffff",  # no dollar sign: the cluster would expand a placeholder
     tool_id_length=sys.maxsize,
 )
-"""The cluster sends OpenAI texts and images only (docs/internals/facts.md, "conversational_v2")."""
+"""The cluster sends OpenAI texts and images only (docs/evidence/facts.md, "conversational_v2")."""
 
 
 class OpenAIConnector(ConnectorTemplate):

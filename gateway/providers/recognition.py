@@ -35,7 +35,7 @@ _CONTINUES = re.compile(r"(?:\A|\banthropic\.)claude-3-(?:[57]-)?(?:haiku|sonnet
 
 
 def continues_assistant(model: str) -> bool:
-    """Return True if the model is known to continue an assistant turn (docs/internals/providers.md, prefill).
+    """Return True if the model is known to continue an assistant turn (docs/evidence/providers.md, prefill).
 
     Models after Claude 4.5 refuse it, and the sources differ on those between. model: an id, as the API takes it.
     """
@@ -47,7 +47,7 @@ _MODEL = re.compile(r"(?:\A|[./])amazon\.nova-(?!canvas|reel|sonic)[a-z0-9:.-]{1
 
 
 def takes_messages(model: str) -> bool:
-    """Return True for a model that takes messages, and continues an assistant turn (docs/internals/providers.md, Nova).
+    """Return True for a model that takes messages, and continues an assistant turn (docs/evidence/providers.md, Nova).
 
     Nova Canvas and Nova Reel make images and videos; Nova Sonic speaks. model: an id, as the API takes it.
     """

@@ -1,7 +1,7 @@
 """Sends registrations again that a cluster refuses because others are running.
 
 It refuses models that are registered at the same time in one model group, and more than ten on a node
-(docs/internals/facts.md, "Agents without tools, and registrations at once"). It makes nothing of those that it refuses.
+(docs/evidence/facts.md, "Agents without tools, and registrations at once"). It makes nothing of those that it refuses.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ PLACEHOLDER_TOOL: Mapping[str, Any] = {
     "name": "none",
     "description": "Not available.",
 }
-"""A tool that every version has and that does no harm, for agents that can't run without one (docs/internals/facts.md,
+"""A tool that every version has and that does no harm, for agents that can't run without one (docs/evidence/facts.md,
 "Agents without tools, and registrations at once")."""
 APP_TYPE = ""
 """A conversational_flow remembers only if it has an `app_type`, which may be empty (facts, the same section)."""
@@ -72,7 +72,7 @@ def made_memory(registration: Registration, target: Target) -> dict[str, Any] | 
     """Return the agent's `memory` on the cluster: `conversation_index` by default; None for a flow.
 
     An agent whose sessions the gateway keeps has a `conversation_index` too, because a conversational agent does not
-    run without a memory (docs/internals/facts.md, "Agents without tools, and registrations at once").
+    run without a memory (docs/evidence/facts.md, "Agents without tools, and registrations at once").
     """
     asked: Mapping[str, Any] | None = registration.document.get("memory")
     if asked is None:
@@ -137,7 +137,7 @@ _PROMPTS = {
 def model_group_body(registration: Registration, tag: str) -> dict[str, Any]:
     """Return the body of `POST /_plugins/_ml/model_groups/_register`: the group of this one model.
 
-    Models that are registered at the same time in one group fail (docs/internals/facts.md, "Agents without tools, and
+    Models that are registered at the same time in one group fail (docs/evidence/facts.md, "Agents without tools, and
     registrations at once"), and by default all models of one name are in one group.
     """
     return {"name": _model_name(_model(registration)), "description": f"Model of an agent, {TAG} {tag}"}
@@ -164,7 +164,7 @@ def model_body(registration: Registration, target: Target, tag: str, group_id: s
         **({"model_group_id": group_id} if group_id else {}),
         "description": f"Auto-generated model for agent, {TAG} {tag}",
         "connector": connector.document(spec, calls_functions, _has_tools(registration, target)),
-        # Empty; otherwise some models would get a schema of their old request form (docs/internals/facts.md,
+        # Empty; otherwise some models would get a schema of their old request form (docs/evidence/facts.md,
         # "Lookups").
         "interface": {},
     }
@@ -290,7 +290,7 @@ def _has_tools(registration: Registration, target: Target) -> bool:
 def needs_placeholder(registration: Registration, target: Target) -> bool:
     """Return True if the agent has no tools, and does not call functions either.
 
-    Such an agent, or the one that a planner runs its steps with, fails or never answers (docs/internals/facts.md,
+    Such an agent, or the one that a planner runs its steps with, fails or never answers (docs/evidence/facts.md,
     "Agents without tools, and registrations at once").
     """
     spec = registration.model
@@ -346,7 +346,7 @@ def memory_changed(asked: Mapping[str, Any], made: Mapping[str, Any] | None) -> 
 
 
 _SYSTEM_SLOTS = ("bedrock/converse", "gemini/v1beta/generatecontent")
-"""Providers whose V2 agents have a system prompt, from `parameters` only (docs/internals/facts.md,
+"""Providers whose V2 agents have a system prompt, from `parameters` only (docs/evidence/facts.md,
 "conversational_v2")."""
 
 _PLANNER_READS = ("bedrock/converse", "openai/v1/chat/completions")

@@ -22,7 +22,7 @@ _EXECUTOR = "CONVERSATIONAL"
 including the tag (source, 3.0.0.0 to 3.6.0.0). The gateway registers types in lower case."""
 
 _USES = ("llm.model_id", "tools.parameters.model_id", "tools.config.model_id", "parameters.model_id")
-"""Members of an agent that name a model (docs/internals/facts.md, "Rendering, in detail")."""
+"""Members of an agent that name a model (docs/evidence/facts.md, "Rendering, in detail")."""
 _MCP_CONNECTORS = "mcp_connectors"
 """The agent's parameter that names its MCP connectors, in a JSON text (source, 3.0.0.0 to 3.6.0.0)."""
 

@@ -30,7 +30,7 @@ KEY = "Idempotency-Key"
 _COST = {"n": 2**14, "r": 8, "p": 1}
 """Parameters of scrypt. Anyone who may read the agent can read the tag, so guessing a secret from it must be slow."""
 _WITHOUT_GROUP = (404, 500)
-"""Statuses for a model whose group was deleted (docs/internals/facts.md, "Agents without tools, and registrations at
+"""Statuses for a model whose group was deleted (docs/evidence/facts.md, "Agents without tools, and registrations at
 once")."""
 _WHO = AUTH_HEADERS - {"x-forwarded-for"}
 

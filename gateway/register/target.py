@@ -1,7 +1,7 @@
 """A registration as plain values, and what a cluster supports of it, by its version and its settings. Pure.
 
 Read from the sources of 2.19.0.0, 3.0.0.0 to 3.6.0.0 and 3.8.0.0; the `model` block and its setting are also recorded
-(docs/internals/facts.md, "3.5 and later"). `docs/operate/registration.md` shows the table.
+(docs/evidence/facts.md, "3.5 and later"). `docs/operate/registration.md` shows the table.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Target:
     `plugins.ml_commons.mcp_connector_enabled`; None if they could not be read. keeps_sessions: the gateway can keep
     the agent's sessions; False for an agent of one run, which nobody could continue. has_container: the agent's memory
     has its container. Without one the cluster registers the agent and refuses every run of it
-    (docs/internals/facts.md, "conversational_v2").
+    (docs/evidence/facts.md, "conversational_v2").
     """
 
     version: tuple[int, ...]

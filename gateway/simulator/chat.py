@@ -211,7 +211,7 @@ class _Loop:
             return (yield from tools.run_caller(self.core, tool.spec["type"], inherited))
         if not tool.is_model:
             return self.core.tool_outputs.get(tool.spec["type"], tools.INDEX_TABLE)
-        # An MLModelTool inherits all of the request's parameters (docs/internals/facts.md, "Rendering, in detail").
+        # An MLModelTool inherits all of the request's parameters (docs/evidence/facts.md, "Rendering, in detail").
         inherited = {**self.parameters, **(tool.spec.get("parameters") or {}), "question": chosen_input}
         model_id = tool.parameters.get("model_id")
         return (yield from tools.model_tool(inherited, self.core.modern, self.core.predict, model_id))
@@ -265,7 +265,7 @@ _DEFAULTS = {
 
 
 def _prompt(parameters: Parameters, made: Mapping[str, tools.Tool], interface: Interface | None) -> str:
-    """Return the prompt after its seven passes (docs/internals/facts.md, "Passes")."""
+    """Return the prompt after its seven passes (docs/evidence/facts.md, "Passes")."""
     prompt = fill(parameters.get("prompt") or prompts.TEMPLATE, parameters)
     prompt = fill(prompt, {name: parameters[name] for name in ("prompt.prefix", "prompt.suffix")})
     if interface is None:

@@ -1,6 +1,6 @@
 """The usual connectors and agents, for the demo, the matrix and the property tests.
 
-On 2.19 the templates are those of docs/internals/facts.md ("What arrives"), each with a flow, a conversational_flow and
+On 2.19 the templates are those of docs/evidence/facts.md ("What arrives"), each with a flow, a conversational_flow and
 a conversational agent; on 3.x the tutorial connectors, the upgraded ones, and one that takes whole messages; from 3.5
 on also unified V1 agents.
 """

@@ -1,6 +1,6 @@
 """A model's `interface`: JSON schemas for its parameters and its answer, set by the registration or by default.
 
-Two old Bedrock models have a default one that requires a string `inputs` (docs/internals/facts.md, "Lookups"). Of JSON
+Two old Bedrock models have a default one that requires a string `inputs` (docs/evidence/facts.md, "Lookups"). Of JSON
 schema, only types, properties, required properties and items are checked.
 """
 

@@ -10,7 +10,7 @@ from gateway.simulator.errors import illegal_argument
 from gateway.simulator.render import Parameters
 from gateway.simulator.values import as_text, to_json
 
-# Parameters that are inserted raw by default (docs/internals/facts.md, 3.4.0).
+# Parameters that are inserted raw by default (docs/evidence/facts.md, 3.4.0).
 DEFAULT_NO_ESCAPE = "_chat_history,_tools,_interactions,tool_configs"
 
 

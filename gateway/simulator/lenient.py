@@ -1,7 +1,7 @@
 """Tests if the cluster treats a text as a JSON object or array, and inserts it raw.
 
 The cluster parses the text with two lenient parsers, and both must succeed. This parser follows the probes
-(docs/internals/facts.md, "Rendering, in detail"): it accepts unquoted and single-quoted strings, ``=`` for ``:``, ``;``
+(docs/evidence/facts.md, "Rendering, in detail"): it accepts unquoted and single-quoted strings, ``=`` for ``:``, ``;``
 for ``,``, empty elements and a trailing comma in an array. It rejects duplicate keys, comments, anything after the
 value, anything but JSON white space before it, and scalars.
 """

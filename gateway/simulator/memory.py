@@ -1,6 +1,6 @@
 """Conversation memory, and the ``/_plugins/_ml/memory`` API.
 
-It stores only the texts of a turn: question and answer (docs/internals/facts.md, "Answers and memory").
+It stores only the texts of a turn: question and answer (docs/evidence/facts.md, "Answers and memory").
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHORTEST_WORD = 5
 def new_id() -> str:
     """Return an id of twenty characters like the cluster's, without short words between dashes.
 
-    The cluster takes connectors whose ids share a word for each other (docs/internals/facts.md, "Deploy states and
+    The cluster takes connectors whose ids share a word for each other (docs/evidence/facts.md, "Deploy states and
     connector changes"). That must not happen by chance. Nor does an id begin with a dash, as an option does.
     """
     made = secrets.token_urlsafe(15)

@@ -20,7 +20,7 @@ Parameters = dict[str, "str | None"]
 
 INFINITE_LOOP = "Infinite loop in property interpolation of "
 
-# The limit of a parser of 3.x; 2.19 accepted 600 levels (docs/internals/facts.md, "Payload limits").
+# The limit of a parser of 3.x; 2.19 accepted 600 levels (docs/evidence/facts.md, "Payload limits").
 MAX_DEPTH = 255
 
 _TO_STRING = re.compile(r"\$\{parameters\.(.+?)\.toString\(\)\}")

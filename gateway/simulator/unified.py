@@ -1,7 +1,7 @@
 """Unified agents of the first generation (V1; 3.5 and later), registered with a `model` block instead of a model's id.
 
 The cluster makes a model with a connector inside, and writes the user's turn and the history itself. Both are filled in
-before the connector's template is: the turn once, each message of the history twice (docs/internals/facts.md, "What
+before the connector's template is: the turn once, each message of the history twice (docs/evidence/facts.md, "What
 memory keeps from turn to turn").
 """
 

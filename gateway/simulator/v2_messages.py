@@ -72,7 +72,7 @@ _KINDS = ("TEXT", "IMAGE", "DOCUMENT", "VIDEO")
 def _text(item: Mapping[str, Any]) -> str:
     """Return a block's text. It is filled in twice, without any parameters, before the connector's template is.
 
-    docs/internals/facts.md, "What memory keeps from turn to turn", 9.
+    docs/evidence/facts.md, "What memory keeps from turn to turn", 9.
     """
     text = item.get("text")
     return _filled(text) if isinstance(text, str) else json.dumps(text)
@@ -98,7 +98,7 @@ def _bedrock_message(message: Message) -> Json:
 
 
 def _arguments(call: Mapping[str, Any]) -> str:
-    """Return the arguments of a call, JSON text that is filled in as `_text` is (docs/internals/facts.md, 9)."""
+    """Return the arguments of a call, JSON text that is filled in as `_text` is (docs/evidence/facts.md, 9)."""
     return _filled(call["function"]["arguments"])
 
 

@@ -1,4 +1,4 @@
-"""Reads a request's JSON and converts parameters to strings as the cluster does (docs/internals/facts.md, rule 2).
+"""Reads a request's JSON and converts parameters to strings as the cluster does (docs/evidence/facts.md, rule 2).
 
 Maps are Java HashMaps, so keys are in hash order; on 2.19 nulls are dropped and ``< > & = '`` are
 written ``\\u00xx``, on 3.x neither. Strings do not change.

@@ -13,7 +13,7 @@ from gateway.unified import sources, spellings, tools
 from gateway.unified.model import MEDIA_KINDS, ContentBlock, ConverseBlock, Json, Media, MediaKind, Text
 from gateway.unified.validate import Fields, Reading, child, json_type, shorten
 
-# Blocks that only Bedrock Converse has (docs/internals/providers.md, "Bedrock Converse").
+# Blocks that only Bedrock Converse has (docs/evidence/providers.md, "Bedrock Converse").
 NATIVE_KINDS = ("reasoningContent", "guardContent", "cachePoint", "citationsContent", "searchResult")
 MESSAGE_MEMBERS = frozenset({"role", "content", "toolCalls", "tool_calls", "toolCallId", "tool_call_id"})
 

@@ -1,6 +1,6 @@
 """Media formats that at least one provider accepts: aliases, MIME types, and the first bytes of each.
 
-The source is docs/internals/providers.md. Formats that no provider accepts are refused here; each provider refuses the
+The source is docs/evidence/providers.md. Formats that no provider accepts are refused here; each provider refuses the
 others that it does not accept.
 """
 

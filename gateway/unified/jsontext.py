@@ -1,6 +1,6 @@
 """Strict JSON: a value that every reader understands in the same way, or an error with its place.
 
-Parsers disagree or clusters fail on the following, so it is refused (docs/internals/facts.md, "Errors" and "Rendering,
+Parsers disagree or clusters fail on the following, so it is refused (docs/evidence/facts.md, "Errors" and "Rendering,
 in detail"): invalid UTF-8, duplicate keys, NaN and Infinity, numbers beyond 64 bits or a double, lone surrogates,
 U+0000, deep nesting. The parser marks each of them in the result, and one walk over the result finds the places.
 

@@ -158,7 +158,7 @@ def _other(reading: Reading, members: dict[str, Any]) -> dict[str, Any]:
 def parameters_as_strings(parameters: Mapping[str, Any]) -> dict[str, str]:
     """Convert each parameter to a string as the cluster does: a string as it is, any other value as JSON.
 
-    The source is docs/internals/facts.md, rule 2.
+    The source is docs/evidence/facts.md, rule 2.
     """
     return {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -28,7 +28,7 @@ class _ListenerContext(ssl.SSLContext):
     """The one context of a listener: each handshake uses the current context of `source`.
 
     The event loops call nothing but `wrap_bio`. An `sni_callback` could not change all settings, and would resume the
-    sessions of clients whose authority was removed (docs/internals/decisions/tls-context.md).
+    sessions of clients whose authority was removed (docs/internals/decisions.md).
     """
 
     source: TlsSource

@@ -117,7 +117,7 @@ CASES: Mapping[str, Case] = {
     "memory and history": Case(_ASK, "history", {}, (("What first?", "This."), ("Then?", "That."))),
 }
 
-# docs/internals/facts.md, "What can be reached without touching agent or connector", both tables: agents (by name), and
+# docs/evidence/facts.md, "What can be reached without touching agent or connector", both tables: agents (by name), and
 # what arrives there, and what follows from the rules below them. What the provider can't express is refused everywhere.
 # "prompt": the caller's own prompt in place of the agent's.
 # A conversation that ends with the assistant ("prefill") or with a tool's result ("last") has no question: an agent's

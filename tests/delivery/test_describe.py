@@ -30,7 +30,7 @@ NOTES = {
     "video": "[video (mp4, 24 bytes) was not delivered]",
     "audio": "[audio (wav, 4 bytes) was not delivered]",
 }
-# What the provider takes: in a user turn, in a tool result (docs/internals/providers.md).
+# What the provider takes: in a user turn, in a tool result (docs/evidence/providers.md).
 TAKES = {
     "bedrock": ({*MEDIA}, {*MEDIA} - {"audio"}),
     "openai": ({"image", "gif", "document", "audio"}, {"image", "gif", "document", "audio"}),

@@ -102,7 +102,7 @@ def test_the_whole_matrix_and_its_page_in_the_docs() -> None:
     assert described(wrong(cells)) == []
     assert described(unnamed(cells)) == []
     assert {cell.verdict.strategy for cell in cells} - {""} == {"wrap", "messages", "text", "splice", "native"}
-    assert DOCS.read_text() == matrix.markdown(cells), "run python -m tests.matrix --write docs/internals/matrix.md"
+    assert DOCS.read_text() == matrix.markdown(cells), "run python -m tests.matrix --write docs/evidence/matrix.md"
 
 
 def test_the_command_prints_json_and_its_exit_code_tells(

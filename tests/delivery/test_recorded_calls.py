@@ -39,7 +39,7 @@ NOT_OURS = {
     "95mb",
     "1100",  # nesting over the limit
     "flow_2tools",  # a tool's output
-    "messages_numbers",  # nulls inside an array of the caller's, which 2.19 drops (docs/internals/facts.md, rule 2)
+    "messages_numbers",  # nulls inside an array of the caller's, which 2.19 drops (docs/evidence/facts.md, rule 2)
     "10mb",  # recorded as a hash
 }
 

@@ -1,4 +1,4 @@
-"""Models whose interface requires `inputs` (docs/internals/facts.md, "Models that require inputs")."""
+"""Models whose interface requires `inputs` (docs/evidence/facts.md, "Models that require inputs")."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_the_upgrade_of_the_recordings() -> None:
 
 
 def test_the_upgrade_of_the_tutorial_connector_is_the_documented_one() -> None:
-    """docs/internals/facts.md, 3.4.0, "Upgrade"."""
+    """docs/evidence/facts.md, 3.4.0, "Upgrade"."""
     change = _of("bedrock_tutorial", inserts_raw=True)
     assert change.parameters == {"body": TURN}
     assert MODERN["bedrock_upgraded"].parameters["body"] == TURN

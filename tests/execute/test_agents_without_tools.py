@@ -1,6 +1,6 @@
 """Agents that the cluster can't run: `input` is refused before it is sent, a legacy question is forwarded as it is.
 
-See docs/internals/facts.md, "Agents without tools, and registrations at once".
+See docs/evidence/facts.md, "Agents without tools, and registrations at once".
 """
 
 from __future__ import annotations

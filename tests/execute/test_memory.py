@@ -215,7 +215,7 @@ ERROR = 'Invalid payload: {"messages": ${parameters.messages} }'
 async def test_the_error_of_another_callers_turn_is_stored_after_memory_was_read(
     talk: Talk, turns: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cluster answers a run that failed before it stores the error's text (docs/internals/facts.md)."""
+    """The cluster answers a run that failed before it stores the error's text (docs/evidence/facts.md)."""
     memory = talk.simulator.core.memory.create("of two callers")
     talk.memory_id = memory.memory_id
     for question, answer in turns:

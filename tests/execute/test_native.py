@@ -160,7 +160,7 @@ async def test_without_a_question_there_is_nothing_to_turn_into_input(client: Cl
 async def test_a_placeholder_in_a_text_is_not_looked_for_on_the_stream_endpoint(
     client: Client, own: dict[str, str]
 ) -> None:
-    """The cluster writes ``$`` for ``\\u0024`` before it looks (docs/internals/facts.md, 3.5 and later)."""
+    """The cluster writes ``$`` for ``\\u0024`` before it looks (docs/evidence/facts.md, 3.5 and later)."""
     client.cluster.answers = [RAN, RAN]
     body = {"input": "say ${parameters.x}", "parameters": own}
     assert (await client.execute(V1, body, stream=True)).status == 200

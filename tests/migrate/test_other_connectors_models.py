@@ -1,6 +1,6 @@
 """Connectors that the cluster takes for each other, as their ids have a word between dashes in common.
 
-A real cluster does this: docs/internals/facts.md, "Deploy states and connector changes".
+A real cluster does this: docs/evidence/facts.md, "Deploy states and connector changes".
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def test_bedrock_formats_are_the_sdk_models() -> None:
 
 
 def test_mime_types() -> None:
-    """docs/internals/providers.md: the static table, and Gemini's own word for wmv."""
+    """docs/evidence/providers.md: the static table, and Gemini's own word for wmv."""
     assert GEMINI.mime_type("video", "wmv") == "video/wmv"
     assert BEDROCK.mime_type("video", "wmv") == "video/x-ms-wmv"
     assert [GEMINI.mime_type("video", fmt) for fmt in ("mov", "mpg", "flv", "three_gp", "mkv")] == [

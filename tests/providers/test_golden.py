@@ -1,4 +1,4 @@
-"""Every cell of the mapping tables in docs/internals/providers.md, as whole documents.
+"""Every cell of the mapping tables in docs/evidence/providers.md, as whole documents.
 
 The SDK of each provider checks them.
 

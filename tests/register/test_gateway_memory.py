@@ -88,7 +88,7 @@ async def test_an_agent_with_a_model_of_its_own(version: str, type_: str, marks:
 async def test_a_memory_without_a_container_means_the_same_on_each_version(
     version: str, unified: bool, has_model_block: bool, kind: str
 ) -> None:
-    """From 3.5 on the cluster would register it, and then refuse every run (docs/internals/facts.md)."""
+    """From 3.5 on the cluster would register it, and then refuse every run (docs/evidence/facts.md)."""
     async with deploy(version) as deployment:
         core = deployment.simulator.core
         if unified:

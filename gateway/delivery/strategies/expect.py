@@ -49,7 +49,7 @@ def in_history(call: CallModel, slot: Slot, turns: list[Turn]) -> Parameters:
     """Return parameters that put `turns` into the history slot.
 
     Each turn is JSON, so the cluster inserts it raw. A list without brackets is not JSON, so the slot refers to the
-    turns (docs/internals/facts.md: the list itself is a 400).
+    turns (docs/evidence/facts.md: the list itself is a 400).
     """
     if not turns:
         return {}

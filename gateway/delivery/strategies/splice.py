@@ -1,7 +1,7 @@
 """`splice`: the template has a text slot inside a message, and JSON is inserted there raw (3.0 and later).
 
 All turns are written as JSON in the template's own member order. The text that the template has at both ends is cut
-off, and the rest fits the slot exactly (docs/internals/facts.md, "Splice"). If the agent's prompt is known, JSON is
+off, and the rest fits the slot exactly (docs/evidence/facts.md, "Splice"). If the agent's prompt is known, JSON is
 inserted before and after it, so that it stays around the question. If the prompt is the cluster's own, the question
 carries the fragments through it ("Deferred splice").
 """

@@ -24,7 +24,7 @@ class AgentBehaviour(ABC):
     has_fixed_prompts: ClassVar[bool] = False
 
     def lacks(self, profile: AgentProfile, params: Mapping[str, str]) -> tuple[Requirement, ...]:
-        """Return what the agent can't run without and does not have (docs/internals/facts.md, "Agents without tools,
+        """Return what the agent can't run without and does not have (docs/evidence/facts.md, "Agents without tools,
         and registrations at once").
 
         Raises:

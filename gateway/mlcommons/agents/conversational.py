@@ -72,7 +72,7 @@ class Conversational(AgentBehaviour):
 
 
 def _own_parameters(profile: AgentProfile) -> dict[str, str]:
-    # The 2.x chat agent reads only `llm.parameters` and the request (docs/internals/facts.md, rule 5).
+    # The 2.x chat agent reads only `llm.parameters` and the request (docs/evidence/facts.md, rule 5).
     return dict(profile.parameters) if ABILITIES[profile.generation].raw_parameters else {}
 
 

@@ -15,7 +15,7 @@ from gateway.mlcommons.template import RuntimeValues
 
 _DEFAULT_SYSTEM = "You are a helpful assistant"
 _MODEL_IGNORED = ("system_prompt", "max_iteration")
-"""Members of `model_parameters` that have no effect (docs/internals/facts.md, "conversational_v2")."""
+"""Members of `model_parameters` that have no effect (docs/evidence/facts.md, "conversational_v2")."""
 
 
 class ConversationalV2(AgentBehaviour):

@@ -219,7 +219,7 @@ def target_values(profile: AgentProfile, tool: Tool, values: Mapping[str, str]) 
     """Return the parameters with which a tool that gets `values` calls its model or connector.
 
     From 3.0 on the members of an `input` that is a JSON object are parameters, too. A QueryPlanningTool has prompts of
-    its own (docs/internals/facts.md, "Tools that call a model").
+    its own (docs/evidence/facts.md, "Tools that call a model").
 
     Raises:
         RenderFailure: what `input` holds depends on the cluster's lenient parser.

@@ -1,6 +1,6 @@
 """Anthropic Messages and Bedrock's InvokeModel with its body: what the services accept, and how they answer.
 
-The rules are those of docs/internals/providers.md, "Anthropic Messages".
+The rules are those of docs/evidence/providers.md, "Anthropic Messages".
 """
 
 from __future__ import annotations

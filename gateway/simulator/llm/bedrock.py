@@ -1,6 +1,6 @@
 """Bedrock Converse and InvokeModel: what the service accepts, and how it answers.
 
-The rules are those of docs/internals/providers.md, "Bedrock Converse".
+The rules are those of docs/evidence/providers.md, "Bedrock Converse".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gemini generateContent, v1beta: what the service accepts, and how it answers.
 
-The rules are those of docs/internals/providers.md, "Gemini v1beta generateContent".
+The rules are those of docs/evidence/providers.md, "Gemini v1beta generateContent".
 """
 
 from __future__ import annotations

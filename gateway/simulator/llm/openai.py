@@ -1,6 +1,6 @@
 """OpenAI chat completions: what the service accepts, and how it answers.
 
-The rules are those of docs/internals/providers.md, "OpenAI chat completions".
+The rules are those of docs/evidence/providers.md, "OpenAI chat completions".
 """
 
 from __future__ import annotations

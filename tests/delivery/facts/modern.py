@@ -1,4 +1,4 @@
-"""docs/internals/facts.md, 3.4.0: A to G, and the bullets under the table."""
+"""docs/evidence/facts.md, 3.4.0: A to G, and the bullets under the table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THREE = ",".join(json.dumps(one) for one in [*PAST, user({"text": "now"})])
 
 
 def modern() -> list[Row]:
-    """docs/internals/facts.md, 3.4.0: A to G, and the bullets under the table."""
+    """docs/evidence/facts.md, 3.4.0: A to G, and the bullets under the table."""
     raw = {"no_escape_params": f"{DNE},prompt"}
     history = "".join(f"{json.dumps(one)}, " for one in PAST)
     own = [{"role": "developer", "content": "Be brief."}]

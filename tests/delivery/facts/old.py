@@ -1,4 +1,4 @@
-"""docs/internals/facts.md, 2.19.0: what arrives, and what must arrive exactly."""
+"""docs/evidence/facts.md, 2.19.0: what arrives, and what must arrive exactly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.delivery.facts.row import (
 
 
 def arrives() -> list[Row]:
-    """docs/internals/facts.md, 2.19.0, "What arrives"."""
+    """docs/evidence/facts.md, 2.19.0, "What arrives"."""
     rows: list[Row] = []
     for name, variable, one, pictured in ARRAY:
         literal = json.dumps(one("${parameters.prompt}"))
@@ -149,7 +149,7 @@ HOSTILE_ARRAY = '[\'a"},{"image":{}},{"text":"\']'
 
 
 def exactly() -> list[Row]:
-    """docs/internals/facts.md, 2.19.0, "Text that must arrive exactly"."""
+    """docs/evidence/facts.md, 2.19.0, "Text that must arrive exactly"."""
     safe = json.dumps([user({"text": "a $ ${parameters.model} b"})]).replace("$", "\\u0024")
     rows = [
         Row(

@@ -1,4 +1,4 @@
-"""docs/internals/facts.md, "Rendering, in detail": both versions."""
+"""docs/evidence/facts.md, "Rendering, in detail": both versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOT_JSON = ("{", "[1 2]", "[1],[2]", "[1]//c", '\ufeff{"a":1}', '\u00a0{"a":1}',
 
 
 def rendering() -> list[Row]:
-    """docs/internals/facts.md, "Rendering, in detail"."""
+    """docs/evidence/facts.md, "Rendering, in detail"."""
     deep = "[" * 600 + "]" * 600
     escapes = "/ é 漢 😀 <&'=> \"\\\b\f\n\r\t\x7f"
     return [
