@@ -1,6 +1,6 @@
 """What a guardrail is shown of a request or an answer, and how its changes are written back. Pure.
 
-A document has `messages`, each with `role` and `content`. A block of `content` has `type`, `place` and the rest by its
+A document has `messages`, each with `role` and `content`, and the client's `tools` as they were written. A block of `content` has `type`, `place` and the rest by its
 type; docs/operate/guardrails.md lists them. Only blocks of type ``text`` can change.
 """
 
@@ -65,7 +65,8 @@ def input_content(request: ExecuteRequest) -> Content:
             {"role": message.role, "place": message.at, "content": [_block(block) for block in message.content]}
             for message in request.input.messages
         ]
-        return Content({"type": request.input.type.value, "messages": messages, "parameters": _others(request)})
+        kind, others = request.input.type.value, _others(request)
+        return Content({"type": kind, "messages": messages, "parameters": others, **request.offered})
     if not request.parameters:
         raise NoContent("the body has no `input` and no `parameters`, or is not strict JSON")
     content = []

@@ -106,6 +106,16 @@ def test_a_question_is_shown_as_a_text() -> None:
     assert shown({"parameters": {"text": "hi"}}) == {"type": "question", "messages": [], "parameters": {"text": "hi"}}
 
 
+def test_the_tools_of_the_client_are_shown() -> None:
+    tools = {"tools": [{"name": "f", "description": "card 4111"}], "tool_choice": "auto"}
+    assert shown({"input": "hi", **tools}) == {
+        "type": "text",
+        "messages": [{"role": "user", "place": "input", "content": [{"type": "text", "text": "hi", "place": "input"}]}],
+        "parameters": {},
+        **tools,
+    }
+
+
 @pytest.mark.parametrize("body", [b"{}", b'{"parameters": {}}', b'{"parameters": {"question": 1, "question": "b"}}'])
 def test_what_cannot_be_shown(body: bytes) -> None:
     with pytest.raises(NoContent):
