@@ -27,7 +27,8 @@ from gateway.observe.metrics import Metrics
 from gateway.ports import ExecuteCall, Forward
 from gateway.unified.request import read_execute
 from tests.conftest import examples
-from tests.delivery.simulated_cluster import cluster_of
+from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
+from tests.delivery.test_client_tools import clusters
 from tests.matrix import VERSIONS
 from tests.media.test_magic import STARTS
 from tests.strategies import hostile_text, spoken_text
@@ -42,8 +43,8 @@ ML = "/_plugins/_ml/"
 class Documents:
     """Reads the documents of a simulated cluster without a network."""
 
-    def __init__(self, version: str) -> None:
-        self.core, self.version = cluster_of(version).core, version
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.core, self.version = cluster.core, cluster.version
 
     async def get_json(self, path: str, headers: Any) -> tuple[int, Any]:
         resources = self.core.resources
@@ -55,8 +56,12 @@ class Documents:
 
 
 def handler_of(version: str, level: Any = "warning") -> tuple[Handler, Metrics]:
+    return handler_before(cluster_of(version), level)
+
+
+def handler_before(cluster: SimulatedCluster, level: Any = "warning") -> tuple[Handler, Metrics]:
     metrics = Metrics()
-    made, _ = build_handler(Settings(logs=Logs(level=level)), Documents(version), configure("error", "json"), metrics)  # type: ignore[arg-type]
+    made, _ = build_handler(Settings(logs=Logs(level=level)), Documents(cluster), configure("error", "json"), metrics)  # type: ignore[arg-type]
     return made, metrics
 
 
@@ -155,6 +160,38 @@ def test_what_is_filled_is_what_would_be_planned(
     body = body_of(value) if parameters is None else body_of(value, parameters=parameters)
     filled = asked(cached_handler(version)[0], id, body, streaming)
     planned = asked(cached_handler(version, "debug")[0], id, body, streaming)
+    event(f"delivered: {isinstance(planned, Forward)}")
+    assert same(filled, planned)
+
+
+CLIENT_TOOLS = st.fixed_dictionaries(
+    {
+        "tools": st.lists(
+            st.fixed_dictionaries({"name": st.sampled_from(["f", "g", "a b"]), "description": TEXTS}),
+            max_size=2,
+            unique_by=lambda tool: tool["name"],
+        )
+    },
+    optional={"tool_choice": st.sampled_from(["auto", "required", "none"])},
+)
+RAW = [("2.19.0", "raw-a"), ("2.19.0", "raw-j"), ("3.4.0", "raw-openai_tutorial"), ("3.4.0", "raw-gemini_contents")]
+
+
+@cache
+def raw_handler(version: str, level: str) -> Handler:
+    return handler_before(clusters(version, upgraded=True), level)[0]
+
+
+@examples(100)
+@given(st.sampled_from(RAW), TEXTS | MESSAGES, CLIENT_TOOLS)
+@example(RAW[0], "hi", {"tools": [{"name": "f", "description": "\uf8f30"}]})
+def test_tools_of_the_client_are_filled_as_they_are_planned(
+    agent: tuple[str, str], value: Any, tools: dict[str, Any]
+) -> None:
+    version, name = agent
+    id, body = clusters(version, upgraded=True).agents[name], body_of(value, **tools)
+    filled = asked(raw_handler(version, "warning"), id, body)
+    planned = asked(raw_handler(version, "debug"), id, body)
     event(f"delivered: {isinstance(planned, Forward)}")
     assert same(filled, planned)
 
@@ -302,7 +339,7 @@ def test_long_parameters_are_planned_themselves() -> None:
 @pytest.mark.parametrize(("kind", "id"), [("agents", "flow-a"), ("agents", None), ("models", None), ("cluster", None)])
 @pytest.mark.usefixtures("small_heap")
 def test_a_profile_that_was_dropped_is_freed_with_its_plans(kind: str, id: str | None) -> None:
-    handler, cache = build_handler(Settings(), Documents("2.19.0"), configure("error", "json"), Metrics())  # type: ignore[arg-type]
+    handler, cache = build_handler(Settings(), Documents(cluster_of("2.19.0")), configure("error", "json"), Metrics())  # type: ignore[arg-type]
     agent = cluster_of("2.19.0").agents["flow-a"]
 
     def alive() -> int:
