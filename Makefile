@@ -141,9 +141,10 @@ $(CLIENTS)/.installed: tests/adapters/clients/requirements.lock
 		-r tests/adapters/clients/requirements.lock
 	touch $@
 
-front-ends: $(STAMP) $(CLIENTS)/.installed ## other projects' clients before the adapters' port (needs Node 20 and npm)
+front-ends: $(STAMP) $(CLIENTS)/.installed ## other projects' clients, and MCP's suite, before the adapters' port (needs Node 20 and npm)
 	cd tests/adapters/node && npm ci --silent --no-audit --no-fund
-	$(PY) -m pytest tests/adapters/test_other_clients.py $(ARGS)
+	cd tests/adapters/conformance && npm ci --silent --no-audit --no-fund
+	$(PY) -m pytest tests/adapters/test_other_clients.py tests/adapters/test_conformance.py $(ARGS)
 
 mitmproxy: $(STAMP) $(MITMPROXY)/.installed ## mitmproxy reads our HAR files
 	$(PY) -m pytest tests/inspector/test_mitmproxy.py $(ARGS)

@@ -18,6 +18,8 @@ _LEFT_OUT = frozenset(
     }
 )  # fmt: skip
 """Headers of the connection, of the body, and of the page that sends the request."""
+_PREFIXES = ("mcp-", "sec-")
+"""Of headers of MCP, and of pages."""
 _BEARER = "bearer "
 
 
@@ -32,7 +34,7 @@ class Callers:
         headers: CIMultiDict[str] = CIMultiDict()
         for raw_name, raw_value in sent:
             name, value = raw_name.decode("ascii").lower(), raw_value.decode("utf-8", "surrogateescape").strip()
-            if name in _LEFT_OUT or name.startswith("sec-"):
+            if name in _LEFT_OUT or name.startswith(_PREFIXES):
                 continue
             headers.add(name, self._credentials(value) if name == "authorization" else value)
         return headers

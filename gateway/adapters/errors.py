@@ -21,6 +21,9 @@ _UNSENT = frozenset(
 """Errors of the gateway's own that say: not now. Nothing was sent to the cluster."""
 
 
+INTERNAL = "An internal error of the gateway stopped this request. The gateway's log has the details."
+
+
 class Fault(Struct, frozen=True):
     """Why a request has no answer.
 

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.adapters.errors import INTERNAL
 from gateway.adapters.requests import Place
 from gateway.config.adapters import Adapters
 from gateway.config.consistency import is_local
@@ -84,7 +85,7 @@ class AdapterListener:
 
     def fault(self) -> None:
         """Log the exception that is being handled."""
-        self._log.exception("internal error of an adapter")
+        self._place.log.exception("internal error of an adapter")
 
     async def start(self) -> None:
         """Bind and listen.
@@ -138,7 +139,7 @@ class _Guarded:
             allow_origins=origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
-            expose_headers=[HEADER, "X-Request-Id", "Retry-After", "X-Should-Retry"],
+            expose_headers=[HEADER, "X-Request-Id", "Retry-After", "X-Should-Retry", "Mcp-Session-Id"],
             max_age=600,
         )
 
@@ -164,8 +165,7 @@ class _Guarded:
             self._listener.fault()
             if begun:
                 raise
-            reason = "An internal error of the gateway stopped this request. The gateway's log has the details."
-            await _error(500, reason)(scope, receive, send)
+            await _error(500, INTERNAL)(scope, receive, send)
 
 
 def _refusal(headers: Headers, settings: Adapters, local: bool) -> str:

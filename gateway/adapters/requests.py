@@ -26,6 +26,7 @@ from gateway.memory.store import SessionNotFound, Store, StoreError
 from gateway.memory.window import live_messages
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import HEADER
+from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.proxy.data_port import DataPort
 
@@ -46,11 +47,18 @@ class Place:
     """What the adapters use, made from one set of settings."""
 
     def __init__(
-        self, settings: Settings, port: DataPort, profiles: Profiles, metrics: Metrics, store: Store | None = None
+        self,
+        settings: Settings,
+        port: DataPort,
+        profiles: Profiles,
+        metrics: Metrics,
+        log: Logger,
+        store: Store | None = None,
     ) -> None:
         self.settings = settings
         self.port = port
         self.metrics = metrics
+        self.log = log
         self._store = store
         self._profiles = profiles
         self._callers = Callers(settings.adapters.keys)

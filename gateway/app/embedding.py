@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from gateway.app.wiring import Runtime, UseCase, build_use_case
+from gateway.app.wiring import Runtime, UseCase, build_use_case, running
 from gateway.config.schema import Settings
 from gateway.observe.logs import Logger, configure
 from gateway.observe.metrics import Metrics
@@ -32,15 +31,8 @@ def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger 
     runtime = Runtime(settings, use_case or build_use_case(), log, metrics, recording.recorder)
 
     async def run(_: web.Application) -> AsyncIterator[None]:
-        async with contextlib.AsyncExitStack() as undo:
-            undo.push_async_callback(recording.stop)
-            await recording.start()
-            undo.push_async_callback(runtime.close)
-            await runtime.start()
-            runtime.port.lifecycle.start()
-            undo.callback(runtime.port.lifecycle.stop)
+        async with running(runtime, recording):
             yield
-            await runtime.ended()
 
     app = web.Application()
     Application(runtime.port).add_to(app)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sized
+from collections.abc import AsyncIterator, Callable, Sized
 from typing import NamedTuple
 
 from gateway.agents.holds import Holds
@@ -23,6 +23,7 @@ from gateway.policy.policies import OpenPolicies
 from gateway.ports import ExecuteHandler, ManageHandler, PolicyKeeper, ProfileCache, SessionHandler, SessionKeeper
 from gateway.proxy.capture import Capture
 from gateway.proxy.data_port import DataPort
+from gateway.recording.recorder import Recording
 from gateway.register.handler import Manager
 from gateway.shared import SharedResources
 from gateway.upstream.client import Upstream
@@ -117,6 +118,24 @@ class Runtime:
                 close.push_async_callback(self.policy.close)
             if self.memory is not None:
                 close.push_async_callback(self.memory.close)
+
+
+@contextlib.asynccontextmanager
+async def running(runtime: Runtime, recording: Recording) -> AsyncIterator[None]:
+    """Run the parts of a gateway that has no ports of its own.
+
+    Raises:
+        ConfigError: a file that the settings name can't be used. StoreError: a store of exchanges can't be opened.
+    """
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(recording.stop)
+        await recording.start()
+        undo.push_async_callback(runtime.close)
+        await runtime.start()
+        runtime.port.lifecycle.start()
+        undo.callback(runtime.port.lifecycle.stop)
+        yield
+        await runtime.ended()
 
 
 def build_use_case() -> UseCase:

@@ -18,6 +18,7 @@ from gateway.cli.command import EXIT_CODES, expand
 
 SUMMARIES = {
     "serve": "Run the gateway in front of a cluster.",
+    "mcp": "Serve agents as tools of MCP on standard input and output.",
     "demo": "Show what reaches the LLMs of simulated clusters.",
     "rewrite": "Print what the gateway would send for a request.",
     "check-config": "Check the settings and print the ones in effect.",

@@ -20,11 +20,41 @@ class AdapterKey(Struct, frozen=True, forbid_unknown_fields=True):
     ]
 
 
+class McpTool(Struct, frozen=True, forbid_unknown_fields=True):
+    """An agent that is served as a tool of MCP."""
+
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9_.-]{1,128}$",
+            examples=["ask_docs"],
+            description="Name of the tool: 1 to 128 letters, digits, `_`, `.` and `-`.",
+        ),
+    ]
+    agent: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Id or exact name of the agent; with `adapters.agents`, one of the names or ids there.",
+        ),
+    ]
+    description: Annotated[
+        str, Meta(min_length=1, description="What the tool does, from which the client's LLM decides when to call it.")
+    ]
+    text: Annotated[
+        str, Meta(description="What the agent is asked by a call without `text`. Empty: a call has to have one.")
+    ] = ""
+
+
 class Adapters(Struct, frozen=True, forbid_unknown_fields=True):
     """Other protocols over the same agents, on `listen.adapters_port`."""
 
     ag_ui: Annotated[bool, Meta(description="Serve AG-UI at `/ag-ui/{agent}`.")] = True
     openai: Annotated[bool, Meta(description="Serve OpenAI's API below `/v1/`; the model is the agent.")] = True
+    mcp: Annotated[
+        list[McpTool],
+        Meta(description="Agents to serve as tools of MCP, at `/mcp` and by `mlc-gateway mcp`. Empty: none."),
+    ] = []
     agents: Annotated[
         dict[str, AgentId],
         Meta(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
-from gateway.config.adapters import AdapterKey
+from gateway.config.adapters import AdapterKey, Adapters
 from gateway.config.policy import Guardrail, Policy, UsageBudget
 from gateway.config.problems import ConfigProblem, depends_on
 from gateway.config.schema import (
@@ -50,6 +50,7 @@ def check(settings: Settings, url_given: bool, wrong: Collection[str] = ()) -> l
         ),
         (("adapters.keys",), _check_keys(settings.adapters.keys)),
         (("adapters.origins",), _check_origins(settings.adapters.origins)),
+        (("adapters.mcp", "adapters.agents"), _check_tools(settings.adapters)),
         (("listen.trusted_proxies",), _check_networks(listen.trusted_proxies)),
         (("listen.tls",), _check_client_ca(listen.tls)),
         (("agents.aliases",), _circular(agents.aliases)),
@@ -213,6 +214,19 @@ def _check_origins(origins: Sequence[str]) -> Iterator[ConfigProblem]:
         if origin != "*" and not is_origin:
             allowed = "*, or a scheme, a host and perhaps a port: https://app.example.com"
             yield ConfigProblem(f"adapters.origins[{index}]", "is not an origin", repr(origin), allowed)
+
+
+def _check_tools(adapters: Adapters) -> Iterator[ConfigProblem]:
+    seen: dict[str, str] = {}
+    agents = {*adapters.agents, *adapters.agents.values()}
+    for index, tool in enumerate(adapters.mcp):
+        path = f"adapters.mcp[{index}]"
+        other = seen.setdefault(tool.name, path)
+        if other != path:
+            yield ConfigProblem(f"{path}.name", f"is the name of {other}, too", repr(tool.name))
+        if agents and tool.agent not in agents:
+            allowed = " or ".join(sorted(adapters.agents))
+            yield ConfigProblem(f"{path}.agent", "is none of adapters.agents", repr(tool.agent), allowed)
 
 
 def _check_networks(networks: Sequence[str]) -> Iterator[ConfigProblem]:

@@ -77,8 +77,8 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
     adapters_port: Annotated[
         Port | None,
         Meta(
-            description="Port of other protocols: AG-UI and OpenAI's API (section `adapters`); 0: any free port; null: "
-            "none. It has the TLS of the data port."
+            description="Port of other protocols: AG-UI, OpenAI's API and MCP (section `adapters`); 0: any free port; "
+            "null: none. It has the TLS of the data port."
         ),
     ] = None
     workers: Annotated[

@@ -66,5 +66,7 @@ def _changed(old: Settings, new: Settings) -> Iterator[str]:
         for name in ("ag_ui", "openai"):
             if getattr(old.adapters, name) != getattr(new.adapters, name):
                 yield f"adapters.{name}"
+        if bool(old.adapters.mcp) != bool(new.adapters.mcp):
+            yield "adapters.mcp"
     if bool(old.listen.tls.cert_file) != bool(new.listen.tls.cert_file):
         yield "listen.tls.cert_file"

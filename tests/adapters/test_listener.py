@@ -231,16 +231,29 @@ async def test_a_body_that_is_too_long_or_coded_is_refused(deploy: Deploy) -> No
             assert response.status == 405
 
 
-def test_nothing_is_imported_without_the_port() -> None:
+def test_nothing_is_imported_without_the_port_and_then_only_what_is_on() -> None:
     import subprocess
     import sys
 
+    mcp = [{"name": "ask", "agent": "a", "description": "d"}]
+    only_openai = {"ag_ui": False}
+    http = ["starlette", "uvicorn"]
+    steps: list[tuple[dict[str, Any], list[str]]] = [
+        ({}, []),
+        ({"adapters": {"mcp": mcp}}, []),
+        ({**PORT, "adapters": only_openai}, http),
+        ({**PORT, "adapters": {**only_openai, "mcp": mcp}}, ["mcp", "mcp_types", "pydantic", *http]),
+        (PORT, ["ag_ui", "mcp", "mcp_types", "pydantic", *http]),
+    ]
     code = (
-        "import sys; from gateway.app import build; from gateway.config.load import load; build(load(None, {}, {}));"
-        "print([n for n in ('starlette', 'uvicorn', 'ag_ui', 'pydantic') if n in sys.modules])"
+        "import sys; from gateway.app import build; from gateway.config.load import load\n"
+        f"for settings in {[settings for settings, _ in steps]!r}:\n"
+        "    build(load(None, {}, settings))\n"
+        "    names = ('ag_ui', 'mcp', 'mcp_types', 'pydantic', 'starlette', 'uvicorn')\n"
+        "    print([name for name in names if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines() == [str(imported) for _, imported in steps]
 
 
 async def test_what_names_the_caller_reaches_the_cluster_as_it_came(start_gateway: StartGateway) -> None:

@@ -40,7 +40,7 @@ def _asked(file: str) -> list[Requirement]:
     project = _project()
     words = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
     extras = project["project"]["optional-dependencies"]
-    words += {GATEWAY: [], IMAGE: [*extras["ag-ui"], *extras["openai"]], ALL: extras["dev"]}[file]
+    words += {GATEWAY: [], IMAGE: [*extras["ag-ui"], *extras["openai"], *extras["mcp"]], ALL: extras["dev"]}[file]
     return [Requirement(word) for word in words]
 
 

@@ -21,7 +21,9 @@ from tests.docs.pages import GATEWAY, ROOT, page
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 # modules with branches of the tree of errors
 BRANCHES = ("gateway.agents.errors", "gateway.admin.application", "gateway.proxy.error_responses")
-_VARIABLES = {"MLC_PASSWORD", "MLC_GATEWAYS", "MLC_ADMIN_TOKEN", "XDG_STATE_HOME"}  # of the environment: no codes
+_VARIABLES = {  # of the environment: no codes
+    *("MLC_ADMIN_TOKEN", "MLC_AUTHORIZATION", "MLC_GATEWAYS", "MLC_PASSWORD", "XDG_STATE_HOME"),
+}
 _EVENTS = {  # types of AG-UI events
     *("MESSAGES_SNAPSHOT", "RUN_ERROR", "RUN_FINISHED", "TEXT_MESSAGE_CONTENT"),
     *("TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT", "TOOL_CALL_START"),
