@@ -1,7 +1,8 @@
 """What a guardrail is shown of a request or an answer, and how its changes are written back. Pure.
 
-A document has `messages`, each with `role` and `content`, and the client's `tools` as they were written. A block of `content` has `type`, `place` and the rest by its
-type; docs/operate/guardrails.md lists them. Only blocks of type ``text`` can change.
+A document has `messages`, each with `role` and `content`, and the client's `tools` as they were written. A block of
+`content` has `type`, `place` and the rest by its type; docs/operate/guardrails.md lists them. Only blocks of type
+``text`` can change.
 """
 
 from __future__ import annotations
