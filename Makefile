@@ -8,6 +8,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 STRANDS := .venv-strands
 MITMPROXY := .venv-mitmproxy
+PHOENIX := .venv-phoenix
 CLIENTS := .venv-clients
 # Processes that run tests: one more than cores, as many tests wait.
 WORKERS := $$(($$(getconf _NPROCESSORS_ONLN) + 1))
@@ -17,7 +18,7 @@ SIZE ?=
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-browser test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
 	bench-capture soak attacks matrix upgrades memory-kills inspector-kills cluster-ml strands bench-memory front-ends \
-	bench-inspector mitmproxy clean
+	bench-inspector mitmproxy phoenix dist clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -134,6 +135,12 @@ $(MITMPROXY)/.installed: tests/inspector/mitmproxy/requirements.lock
 		-r tests/inspector/mitmproxy/requirements.lock
 	touch $@
 
+$(PHOENIX)/.installed: tests/telemetry/phoenix/requirements.lock
+	test -x $(PHOENIX)/bin/python || $(or $(PYTHON),python3) -m venv $(PHOENIX)
+	$(PHOENIX)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+		-r tests/telemetry/phoenix/requirements.lock
+	touch $@
+
 # LangChain, LlamaIndex and OpenAI's agents, each with packages of its own.
 $(CLIENTS)/.installed: tests/adapters/clients/requirements.lock
 	test -x $(CLIENTS)/bin/python || $(or $(PYTHON),python3) -m venv $(CLIENTS)
@@ -149,5 +156,11 @@ front-ends: $(STAMP) $(CLIENTS)/.installed ## other projects' clients, and MCP's
 mitmproxy: $(STAMP) $(MITMPROXY)/.installed ## mitmproxy reads our HAR files
 	$(PY) -m pytest tests/inspector/test_mitmproxy.py $(ARGS)
 
+dist: $(STAMP) ## build the wheel into dist/, reproducibly, and check its metadata
+	$(PY) -m tests.deploy.wheel dist
+
+phoenix: $(STAMP) $(PHOENIX)/.installed ## Phoenix shows our traces
+	$(PY) -m pytest tests/telemetry/test_phoenix.py $(ARGS)
+
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) $(STRANDS) $(MITMPROXY) $(CLIENTS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(STRANDS) $(MITMPROXY) $(PHOENIX) $(CLIENTS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -39,7 +39,10 @@ CODES: dict[str, Code] = {
     ),
     "NATIVE_BLOCK_NEEDS_UPGRADE": Code("the connector has no place for a block of Bedrock's own", _UPGRADE),
     "PROVIDER_AMBIGUOUS": Code("several providers claim the agent's connector", _RULE),
-    "PROVIDER_UNKNOWN": Code("the API of the connector's LLM is not known, so only text can be sent", _RULE),
+    "PROVIDER_UNKNOWN": Code(
+        "the API of the connector's LLM is not known, so only text can be sent",
+        "Name the provider in a rule, `agents.rules[].provider`; but no rule helps where the LLM completes a text.",
+    ),
     "QUESTION_MISSING": Code(
         "the agent's prompt needs a question, and the input has none",
         "No upgrade is needed: end the conversation with a user turn.",

@@ -45,6 +45,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -58,7 +59,7 @@ class Problem:
     reason: what is wrong, in one sentence.
     expected, received: what is allowed there, and what was received (a type name or a shortened value).
     code: the limitation's short code from ``docs/reference/limitations.md``, if it is one.
-    help: what to do about it.
+    help: what to do about it. The first remedy comes first; what follows a semicolon explains it, or is another one.
     repeats: the part of `reason` that is a text of the cluster's or the client's. It is not logged.
     """
 
@@ -70,8 +71,8 @@ class Problem:
     help: str = ""
     repeats: str = ""
 
-    def as_dict(self) -> dict[str, str]:
-        """Return the problem as JSON data, without empty members."""
+    def as_dict(self, docs_url: str = "") -> dict[str, str]:
+        """Return the problem as JSON data, without empty members. docs_url: as for `link`."""
         members = {
             "field": self.place,
             "reason": self.reason,
@@ -79,6 +80,7 @@ class Problem:
             "received": self.received,
             "code": self.code,
             "help": self.help,
+            "docs": link(docs_url, "reference/limitations", self.code) if self.code else "",
         }
         return {name: value for name, value in members.items() if value}
 
@@ -89,8 +91,12 @@ class GatewayError(Exception):
     status: int = 500
     type: ClassVar[str] = "GatewayError"
     help: ClassVar[str] = ""
+    says_expected: ClassVar[bool] = False
+    """What the first problem expected is its remedy, where it has no other."""
     retry_after: int = 0
     """Seconds for the `Retry-After` header; 0 for no header."""
+    docs_url: str = ""
+    """Where the client finds the docs; see `link`. The port that answers sets it."""
     guardrails: Sequence[dict[str, Any]] = ()
     """What guardrails did with the request, for its record; see `gateway.observe.record.ExchangeRecord`."""
 
@@ -109,9 +115,27 @@ class GatewayError(Exception):
         place = f"[{first.place}] " if first.place else ""
         return cls(f"{place}{first.reason}{more}", problems, repeats=first.repeats)
 
+    @property
+    def code(self) -> str:
+        """The short code of the first problem, "" if it has none."""
+        return self.problems[0].code if self.problems else ""
+
+    @property
+    def summary(self) -> str:
+        """The reason with the code and the first remedy: all that the exceptions of most clients show."""
+        first = self.problems[0] if self.problems else Problem("", "")
+        of_others = self.hint != first.help and any(self.hint == problem.help for problem in self.problems[1:])
+        remedy = "" if of_others else first_remedy(self.hint)
+        if not remedy and first.expected and self.says_expected:
+            remedy = f"expected {first.expected}"
+        if not remedy and not first.code:
+            return self.reason
+        reason = self.reason.rstrip(".") + (f" [{first.code}]" if first.code else "")
+        return f"{reason}. {remedy[0].upper()}{remedy[1:]}{'' if remedy[-1] in '.?' else '.'}" if remedy else reason
+
     def body(self) -> dict[str, Any]:
-        """Return the JSON body: OpenSearch's shape, with `message`, `details`, `problems` and `help`."""
-        cause = {"type": self.type, "reason": self.reason}
+        """Return the JSON body: OpenSearch's shape, with `message`, `details`, `problems`, `help` and `docs`."""
+        cause = {"type": self.type, "reason": self.summary}
         error: dict[str, Any] = {"root_cause": [cause], **cause, "message": self.reason}
         if self.problems:
             first = self.problems[0]
@@ -120,10 +144,34 @@ class GatewayError(Exception):
                 "expected": first.expected,
                 "received": first.received,
             }
-            error["problems"] = [problem.as_dict() for problem in self.problems]
+            error["problems"] = [problem.as_dict(self.docs_url) for problem in self.problems]
         if self.hint:
             error["help"] = self.hint
+        if self.docs_url:
+            page, part = ("limitations", self.code) if self.code else ("errors", "types")
+            error["docs"] = link(self.docs_url, f"reference/{page}", part)
         return {"error": error, "status": self.status}
+
+
+_FIRST = re.compile(r"(?:`[^`]*`|[^`;])*")
+
+
+def first_remedy(help: str) -> str:
+    """Return the first thing that `help` says to do: all before a semicolon that is not inside backquotes."""
+    first = _FIRST.match(help)
+    return (first[0] if first else help).strip()
+
+
+def link(docs_url: str, page: str, part: str) -> str:
+    """Return the absolute address of a part of a page of the docs; "" without `docs_url`.
+
+    docs_url: the setting `answers.docs_url`; ``{page}`` in it stands for the page, else its Markdown file is appended.
+    page: its path without ending, ``reference/errors``. part: the heading's anchor, or a code.
+    """
+    if not docs_url:
+        return ""
+    address = docs_url.replace("{page}", page) if "{page}" in docs_url else f"{docs_url.rstrip('/')}/{page}.md"
+    return f"{address}#{part.lower()}"
 
 
 def release_frames(error: BaseException) -> None:
@@ -140,6 +188,7 @@ class InvalidInput(GatewayError):
 
     status = 400
     type = "ValidationException"
+    says_expected = True
 
 
 class UndeliverableContent(GatewayError):

@@ -77,6 +77,7 @@ def of_answer(status: int, body: bytes, retry_after: str = "") -> AdapterError:
     type = _text(error.get("type")) or "ClusterError"
     reason = _text(error.get("reason")) or _text(error.get("details")) or f"The cluster answered with status {status}."
     is_own = "message" in error  # which only the gateway's have
+    reason = _text(error.get("message")) or reason  # without the remedy, which `help` has
     return AdapterError(
         Fault(
             status if status >= 400 else 502,

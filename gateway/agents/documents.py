@@ -44,6 +44,8 @@ def with_provider(profile: AgentProfile, rules: tuple[Rule, ...]) -> AgentProfil
         *(("connector", connector_hints(model.connector)) for model in profile.models[:1]),
     ]
     rule = rule_for(profile.id, profile.name, rules)
+    if rule is not None and rule.provider:
+        profile = replace(profile, rule_provider=rule.provider)
     for source, hint in hints:
         try:
             provider = registry.recognise(hint)

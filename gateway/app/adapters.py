@@ -85,6 +85,6 @@ def place_of(runtime: Runtime, metrics: Metrics) -> Place:
     from gateway.adapters.requests import Place
 
     if not isinstance(runtime.profiles, Profiles):
-        reason = "can't be used with this use case, which does not read agents (see docs/reference/embedding.md)"
+        reason = "can't be used with this use case, which does not read agents"
         raise ConfigError([ConfigProblem("listen.adapters_port", reason)])
     return Place(runtime.settings, runtime.port, runtime.profiles, metrics, runtime.log, runtime.store)

@@ -7,32 +7,61 @@ from pathlib import Path
 
 import click
 
+from gateway.agents.rules import Rule
 from gateway.app import load_checked
 from gateway.cli.command import FILE, Command
+from gateway.cli.output import fail
 from gateway.config.describe import effective
-from gateway.config.load import ConfigError, load
+from gateway.config.load import ConfigError, ConfigProblem, load
 from gateway.memory.stores.registry import describe_store
+from gateway.migrate.assess import check_providers
+from gateway.migrate.connection import PASSWORD, ClusterError, ClusterOptions, connect
+from gateway.migrate.scan import scan
 
 _EXAMPLES = """\
 mlc-gateway check-config -c config/gateway.yaml
+mlc-gateway check-config -c config/gateway.yaml --cluster --user admin
 GATEWAY__UPSTREAM__URL=https://search.example.org mlc-gateway check-config -c config/gateway.yaml"""
 
 
 @click.command("check-config", cls=Command, examples=_EXAMPLES)
 @click.option("-c", "--config", type=FILE, metavar="FILE", help="Settings file, YAML or TOML.")
-def command(config: Path | None) -> int:
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Also compare `agents.rules[].provider` with the agents of the cluster.",
+)
+@click.option(
+    "--user", metavar="NAME", help=f"Basic auth for --cluster. The password is read from {PASSWORD}, or asked for."
+)
+def command(config: Path | None, cluster: bool, user: str | None) -> int:
     """Check the settings and the files they name, and print the settings in effect, without secrets.
 
     If something is wrong, print every problem on standard error.
     """
     try:
         settings = load_checked(lambda: load(config))
+        if cluster and (wrong := _compare(config, user)):
+            raise ConfigError(wrong)
     except ConfigError as error:
         return report(error)
+    except ClusterError as error:
+        return fail("check-config", 2, str(error))
     sys.stdout.write(effective(settings))
     if note := describe_store(settings.memory):
         sys.stdout.write(f"# {note}\n")
     return 0
+
+
+def _compare(config: Path | None, user: str | None) -> list[ConfigProblem]:
+    """Return what is wrong about the rules for the agents of the cluster.
+
+    Raises:
+        ClusterError: it can't be reached, or the agents can't be read.
+    """
+    connected = connect(ClusterOptions(config=config, user=user))
+    rules = tuple(Rule(rule.agent, rule.provider or None) for rule in connected.settings.agents.rules)
+    return check_providers(scan(connected, connected.version, rules=rules).agents, rules)
 
 
 def report(error: ConfigError) -> int:

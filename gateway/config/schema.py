@@ -375,10 +375,19 @@ class MediaByUrl(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Answers(Struct, frozen=True, forbid_unknown_fields=True):
-    """Headers that the gateway adds to the answer of a rewritten request."""
+    """What the gateway adds to answers: headers to those of rewritten requests, links to its errors."""
 
     delivery_header: Annotated[bool, Meta(description="Add `X-MLC-Gateway-Delivery`.")] = True
     notice_header: Annotated[bool, Meta(description="Add `X-MLC-Gateway-Notice`.")] = True
+    docs_url: Annotated[
+        str,
+        Meta(
+            pattern=r"^(https?://[^/?#@\s]+\S*)?$",
+            examples=["https://git.example.org/mlc-gateway/blob/main/docs"],
+            description="Where your users find this documentation, for the links in errors. `{page}` stands for the "
+            "page (`reference/limitations`); without it, that page's `.md` file is appended. Empty: no links.",
+        ),
+    ] = ""
 
 
 class Logs(Struct, frozen=True, forbid_unknown_fields=True):

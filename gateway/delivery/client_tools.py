@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from gateway.delivery.refusal import Upgrade
 from gateway.delivery.search import Plan, Search
-from gateway.delivery.template_change import command
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents.flow import selected_tools
 from gateway.mlcommons.expansion import RenderFailure
@@ -67,8 +66,9 @@ def with_client_tools(search: Search, agent_input: AgentInput, find: Callable[[A
                 return found
     plan = find(replace(agent_input, tools=None))
     help = _HELP
-    if not reason and agent_input.tools.required and Upgrade(search, for_tools=True).delivers(agent_input):
-        help = f"upgrade the agent with `{command(search.profile.id)} --for-tools`; see docs/operate/migration.md"
+    if not reason and agent_input.tools.required:
+        upgrade = Upgrade(search, for_tools=True)
+        help = upgrade.text if upgrade.delivers(agent_input) else _HELP
     return replace(plan, notices=(*plan.notices, leave_out(agent_input.tools, reason or _NO_SLOT, help)))
 
 

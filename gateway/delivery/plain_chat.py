@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
+from gateway.delivery.advice import NAME_OR_TEXT
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.slots import SlotKind
 from gateway.delivery.strategies.text import join_texts
 from gateway.delivery.tool_slot import tools_as_text
 from gateway.errors import Problem
-from gateway.mlcommons.profile import Tool
 from gateway.notices import Notice
 from gateway.providers.base import (
     Capabilities,
@@ -144,19 +144,6 @@ def _canonical(message: Any) -> Any:
     if isinstance(message, dict) and isinstance(message.get("content"), str):
         return {**message, "content": [{"text": message["content"]}]}
     return message
-
-
-NAME_PROVIDER = "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`"
-NAME_OR_TEXT = f"{NAME_PROVIDER}, if its LLM takes the format of one, or send text only"
-COMPLETES_TEXT = "send text only, since the agent's LLM completes a text, or use an agent whose LLM takes messages"
-
-
-def use_another_agent(unread: Tool) -> str:
-    """Return what to do where the tool `unread` of a flow calls an LLM that is not read."""
-    ran = {**unread.parameters, **unread.config}.get("agent_id", "")
-    if ran:
-        return f"send this input to the agent {ran}, which the flow's tool {unread.key} runs"
-    return f"use an agent without the tool {unread.key}, whose LLM the gateway does not read"
 
 
 class TextOnly(Provider):

@@ -57,8 +57,10 @@ def plan(
             if agent_input.tools is not None:
                 return with_client_tools(search, agent_input, lambda given: _find(search, given))
             return _find(search, agent_input)
-        except UndeliverableContent:
+        except UndeliverableContent as error:
             work.check()  # a part that was not rendered may count as one that can't be delivered
+            if profile.rule_provider:
+                raise UndeliverableContent.of(refusal.with_rule_fault(profile, error.problems)) from None
             raise
 
 

@@ -6,21 +6,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from gateway.delivery.advice import (
+    CORRECT_RULE,
+    NAME_PROVIDER,
+    Advice,
+    advise,
+    name_connector,
+    rule_fault,
+    use_another_agent,
+)
 from gateway.delivery.call_model import required_names
 from gateway.delivery.escaping import is_inert
-from gateway.delivery.plain_chat import NAME_PROVIDER, use_another_agent
 from gateway.delivery.search import Search, text_blocks
-from gateway.delivery.template_change import NotOffered, TemplateChange, command, find_change, with_upgrades
+from gateway.delivery.template_change import with_upgrades
 from gateway.errors import Problem, UndeliverableContent
 from gateway.mlcommons.agents import behaviour_of
-from gateway.mlcommons.agents.flow import Flow, own_values
+from gateway.mlcommons.agents.flow import own_values
 from gateway.mlcommons.agents.unread import unread_tools
 from gateway.mlcommons.expansion import RenderFailure
-from gateway.mlcommons.generations import ABILITIES, FLOW_TYPES, Generation
-from gateway.mlcommons.profile import AgentProfile, Model
+from gateway.mlcommons.generations import FLOW_TYPES, Generation
+from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_llm
 from gateway.mlcommons.sent_body import STREAM, has_streams, own_stream
-from gateway.mlcommons.template import RuntimeValues
 from gateway.providers import registry
 from gateway.providers.conversation import ALLOW_PREFILL
 from gateway.unified.model import (
@@ -37,7 +44,6 @@ from gateway.unified.model import (
 from gateway.unified.roles import meaning_of
 
 _ASK = Text("x", "input")
-_SEE = "see docs/reference/limitations.md"
 _EXPECTED = {"HISTORY_NEEDS_UPGRADE": "one user turn", "SYSTEM_NEEDS_SLOT": "user and assistant turns"}
 _NOTES = "or allow notes in their place (`agents.rules[].delivery: describe`)"
 _INSTEAD = {
@@ -109,18 +115,26 @@ def agent_fault(search: Search) -> list[Problem]:
         return list(error.problems)
     if names := _providers_that_deliver(search, question):
         reason = "no provider is known for this agent, and its connector's template takes no question as text"
-        help = f"{NAME_PROVIDER}: the one of {', '.join(names)} whose format its LLM takes"
+        help = f"{NAME_PROVIDER}; it is the one of {', '.join(names)} whose format its LLM takes"
         return [Problem("input", reason, code="PROVIDER_UNKNOWN", help=help)]
     reason = (
         f"this agent can't be called{' with these parameters' if search.params else ''}, not even with plain text: "
         "its prompt and its connector's template don't render to a valid request that holds the question"
     )
-    help = Upgrade(search).advice(question)
+    help = Upgrade(search).advice(question, _make_callable(search, question))
     if missing := " and ".join(_unsent(search, question)):
         sends = f"send {missing} in `parameters`"
         help = f"{sends}; or {help}" if help.startswith("upgrade") else sends
         return [Problem("input", reason, f"{missing} in `parameters`", "nothing", "AGENT_NOT_CALLABLE", help)]
     return [Problem("input", reason, code="AGENT_NOT_CALLABLE", help=help)]
+
+
+def _make_callable(search: Search, question: AgentInput) -> str:
+    """Return what may help an agent that can't be called, if no upgrade does."""
+    own = [f"`{name}`" for name in search.params if name != STREAM]
+    if own and replace(search, params={}).delivers(question):
+        return f"leave out the parameter{'s' if len(own) > 1 else ''} {', '.join(own)}"
+    return "first make the agent answer a plain `question` without the gateway"
 
 
 def _providers_that_deliver(search: Search, question: AgentInput) -> list[str]:
@@ -283,14 +297,6 @@ def _conversation(agent_input: AgentInput, messages: list[Message]) -> AgentInpu
     return replace(agent_input, messages=tuple(messages))
 
 
-_SENT = {
-    "array": "the whole list of messages",
-    "turn": "the user's turn",
-    "history": "earlier turns",
-    "tools": "the declarations of tools",
-}
-
-
 class Upgrade:
     """The change of an agent's connector that an operator can make, and what it would let through.
 
@@ -300,61 +306,52 @@ class Upgrade:
     def __init__(self, search: Search, for_tools: bool = False) -> None:
         self._search = search
         self._for_tools = for_tools
+        self._advice = advise(search.profile, search.params, for_tools)
         self._after: Search | None = None
+
+    @property
+    def text(self) -> str:
+        """The advice in a line."""
+        return self._advice.text
 
     def delivers(self, agent_input: AgentInput) -> bool:
         """Return True if the change lets `agent_input` through."""
-        model, _ = first_llm(self._search.profile, self._search.params)
-        if model is None or not self._search.provider.name:
+        change = self._advice.change
+        if change is None or not self._search.provider.name:
             return False
-        try:
-            return self._upgraded(self._change(model)).delivers(agent_input)
-        except NotOffered:
-            return False
-
-    def _owner(self) -> str:
-        """Return the id of the agent that makes the first LLM call: this one, or one that it runs."""
-        behaviour = behaviour_of(self._search.profile)
-        if not isinstance(behaviour, Flow):
-            return self._search.profile.id
-        return next(behaviour.llm_steps(self._search.profile, self._search.params, RuntimeValues())).profile.id
-
-    def _change(self, model: Model) -> TemplateChange:
-        raw = ABILITIES[self._search.profile.generation].raw_parameters
-        return find_change(model.connector, self._search.provider, raw, self._for_tools)
-
-    def _upgraded(self, change: TemplateChange) -> Search:
         if self._after is None:
             upgraded = with_upgrades(self._search.profile, self._search.provider, self._for_tools)
             self._after = self._search.after_upgrade(upgraded, change.message_slots)
-        return self._after
+        return self._after.delivers(agent_input)
 
     def advice(self, agent_input: AgentInput, instead: str = "", *, delivers: bool = False) -> str:
-        """Return the command that lets `agent_input` through, and what it changes; or why no command does.
+        """Return what lets `agent_input` through, first the command if there is one; or why no command does.
 
         instead: what helps without an upgrade. delivers: it is known that the change lets `agent_input` through.
         """
-        unread = next(iter(unread_tools(self._search.profile, self._search.params)), None)
-        instead = instead if unread is None else use_another_agent(unread)
-        otherwise = f"{instead}; {_SEE}" if instead else _SEE
-        model, _ = first_llm(self._search.profile, self._search.params)
-        provider = self._search.provider
-        if model is None or not provider.name:
-            return otherwise
-        connector = f"connector {model.connector.id} of" if model.connector.id else "the connector inside"
-        connector = f"{connector} model {model.id}"
-        try:
-            change = self._change(model)
-        except NotOffered as refusal:
-            return f"{connector} can't be upgraded: {refusal.reason}; {otherwise}"
-        if not (delivers or self._upgraded(change).delivers(agent_input)):
-            return f"no upgrade of {connector} would let this input through; {otherwise}"
-        part = _SENT[change.form]
-        return (
-            f"upgrade the agent with `{command(self._owner())}`: it changes {connector} so that the gateway "
-            f"can send {part} in the parameter {change.slot}; requests without this parameter are not affected; "
-            "see docs/operate/migration.md"
-        )
+        advice, search = self._advice, self._search
+        if advice.kind == "upgrade" and (delivers or self.delivers(agent_input)):
+            return advice.text
+        if advice.kind == "upgrade":
+            model, _ = first_llm(search.profile, search.params)
+            assert model is not None
+            advice = Advice("none", "", f"no upgrade of {name_connector(model)} would let this input through")
+        unread = next(iter(unread_tools(search.profile, search.params)), None)
+        if unread is not None:
+            instead = use_another_agent(unread)
+        return "; ".join(filter(None, (advice.action or instead, advice.why)))
+
+
+def with_rule_fault(profile: AgentProfile, problems: Sequence[Problem]) -> list[Problem]:
+    """Return `problems` with what is wrong about the operator's rule on the agent's provider, if anything is."""
+    fault = rule_fault(profile)
+    if not fault:
+        return list(problems)
+    correct = f"{CORRECT_RULE}: {fault}"
+    return [
+        one if fault in one.help else replace(one, help=f"{one.help}; {correct}" if one.help else correct)
+        for one in problems
+    ]
 
 
 _SWITCH = 'PUT /_cluster/settings {"persistent":{"plugins.ml_commons.unified_agent_api_enabled":true}}'

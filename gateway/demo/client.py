@@ -98,4 +98,4 @@ def _codes(answer: Any) -> set[str]:
 
 def _reason(answer: Any) -> str:
     error = answer.get("error", {}) if isinstance(answer, dict) else answer
-    return str(error.get("reason", error) if isinstance(error, dict) else error)
+    return str(error.get("message") or error.get("reason", error) if isinstance(error, dict) else error)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from gateway.delivery.advice import NAME_OR_TEXT, advise, use_another_agent
 from gateway.delivery.client_tools import leave_out
 from gateway.delivery.native import write_native
-from gateway.delivery.plain_chat import COMPLETES_TEXT, NAME_OR_TEXT, TextOnly, use_another_agent
+from gateway.delivery.plain_chat import TextOnly
 from gateway.delivery.plan import Plan, Remembered, assume, describe
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.question_placements import SKIP
 from gateway.delivery.refusal import refuse_cluster_limits
-from gateway.delivery.template_change import completes_text
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, replace_members, serialise
 from gateway.mlcommons.agents.flow import unread_llm
@@ -186,8 +186,7 @@ def _provider(profile: AgentProfile, params: Mapping[str, str]) -> Provider:
         return TextOnly(use_another_agent(unread))
     if profile.provider:
         return registry.provider(profile.provider)
-    is_completed = any(completes_text(model.connector) for model in profile.models[:1])
-    return TextOnly(COMPLETES_TEXT if is_completed else NAME_OR_TEXT)
+    return TextOnly(advise(profile, params).text or NAME_OR_TEXT)
 
 
 def rewrite_unproved(

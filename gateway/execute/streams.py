@@ -169,7 +169,7 @@ class StreamWatch(AnswerStage):
         if self._reader.has_ended or self._has_failed:
             return b""
         self._fail("cut", error.reason)
-        return error_event(error.reason)
+        return error_event(error.summary)
 
 
 # The stream that is made of a whole answer

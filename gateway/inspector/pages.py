@@ -221,7 +221,7 @@ def _draw(record: ExchangeRecord, tab: str, with_llm: bool, filters: str) -> str
 
 DAYS = {"1": 3600.0, "7": 6 * 3600.0, "30": 86400.0}
 """The spans of time that can be shown, in days, and the seconds of a bar."""
-_OTHER = "See docs/reference/limitations.md."
+_OTHER = "Look up the code on the page Limitations of the documentation."
 
 
 def read_days(text: str) -> str:

@@ -7,11 +7,13 @@ kind of input (`gateway.migrate.proof`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.agents.rules import Rule, rule_for
+from gateway.config.problems import ConfigProblem
+from gateway.delivery.advice import CORRECT_RULE, advise, rule_fault
 from gateway.delivery.client_tools import TOOLS_LEFT_OUT
 from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.template_change import command, with_upgrades
@@ -89,9 +91,9 @@ Abilities = Mapping[str, Ability]
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What would help an agent. kind: ``upgrade``, ``rule`` or ``setting``. action: a command, or what to do.
+    """What would help an agent. kind: that of the advice (`gateway.delivery.advice`), or ``setting``.
 
-    gains: the kinds of input that arrive then; () if that is not known.
+    action: a command, or what to do. gains: the kinds of input that arrive then; () if that is not known.
     """
 
     kind: str
@@ -157,7 +159,7 @@ class _Judge:
         self._options = options
         self._rules = rules
         self._upgrade_command = upgrade_command
-        self._known: dict[tuple[str, bool], tuple[Abilities, tuple[Remedy, ...]]] = {}
+        self._known: dict[tuple[str, bool], tuple[Abilities, tuple[str, ...]]] = {}
 
     def __call__(self, profile: AgentProfile) -> tuple[Abilities, tuple[Remedy, ...]]:
         rule = rule_for(profile.id, profile.name, self._rules)
@@ -167,10 +169,34 @@ class _Judge:
         if key not in self._known:
             policy = RewriteOptions(self._options, describes)
             found = abilities(anonymous, policy)
-            self._known[key] = found, tuple(_remedies(anonymous, found, policy))
-        found, remedies = self._known[key]
-        names = {"id": profile.id, "command": self._upgrade_command(profile.id)}
-        return found, tuple(replace(remedy, action=remedy.action.format(**names)) for remedy in remedies)
+            self._known[key] = found, _gains(anonymous, found, policy)
+        found, gains = self._known[key]
+        return found, tuple(_remedies(profile, found, gains, self._upgrade_command))
+
+
+def check_providers(agents: Iterable[Scanned], rules: Sequence[Rule]) -> list[ConfigProblem]:
+    """Return what is wrong about the rules that name a provider, for the agents of a cluster that they apply to.
+
+    rules: those of the settings, in their order.
+    """
+    wrong: dict[tuple[int, str], list[str]] = {}
+    for agent in agents:
+        rule = rule_for(agent.id, agent.name, rules)
+        if agent.profile is not None and rule is not None and (fault := rule_fault(agent.profile)):
+            index = next(index for index, one in enumerate(rules) if one is rule)
+            wrong.setdefault((index, fault), []).append(agent.name or agent.id)
+    return [
+        ConfigProblem(f"agents.rules[{index}].provider", f"{fault} ({_agents(names)})", repr(rules[index].provider))
+        for (index, fault), names in sorted(wrong.items())
+    ]
+
+
+_NAMED = 3
+
+
+def _agents(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"agent{'s' if len(names) > 1 else ''} {', '.join(names[:_NAMED])}{more}"
 
 
 _TURN = "sample"
@@ -200,25 +226,33 @@ def _ability(plans: PlanCache, kind: str, policy: RewriteOptions) -> Ability:
     return Ability(plan.strategy, notices=tuple(dict.fromkeys(notice.code for notice in plan.notices)))
 
 
-def _remedies(profile: AgentProfile, found: Abilities, policy: RewriteOptions) -> Iterator[Remedy]:
-    """Yield what helps against what does not arrive. ``{id}`` is replaced by the agent's id, ``{command}`` by its
-    upgrade command.
+def _remedies(
+    profile: AgentProfile, found: Abilities, gains: tuple[str, ...], upgrade_command: Callable[[str], str]
+) -> Iterator[Remedy]:
+    """Yield what helps against what does not arrive, and what is wrong about the rule on the agent's provider.
+
+    gains: what an upgrade would let through.
     """
+    fault, advice = rule_fault(profile), advise(profile)
+    if fault and advice.kind != "rule":
+        yield Remedy("rule", f"{CORRECT_RULE}: {fault}")
     codes = {ability.code for ability in found.values() if not ability.arrives}
     if not codes:
         return
     if "UNIFIED_API_OFF" in codes:
         setting = "plugins.ml_commons.unified_agent_api_enabled"
         yield Remedy("setting", f"set {setting} to true on the cluster", KINDS)
-    if not profile.provider:
-        yield Remedy("rule", "name its provider in the gateway's settings, `agents.rules[].provider`, for agent {id}")
-    if gains := _gains(profile, found, policy):
-        yield Remedy("upgrade", "{command}", gains)
+    if advice.kind == "upgrade" and gains:
+        yield Remedy("upgrade", upgrade_command(advice.agent_id), gains)
+    elif advice.kind == "rule" and fault:
+        yield Remedy("rule", f"{advice.action}: {fault}")
+    elif advice.kind in ("rule", "agent"):
+        yield Remedy(advice.kind, advice.action)
 
 
 def _gains(profile: AgentProfile, before: Abilities, policy: RewriteOptions) -> tuple[str, ...]:
     """Return the kinds of input that an upgrade of the connectors would let through; () if none is offered."""
-    if not profile.provider:
+    if not profile.provider or all(ability.arrives for ability in before.values()):
         return ()
     new = with_upgrades(profile, registry.provider(profile.provider))
     if new == profile:

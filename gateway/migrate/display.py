@@ -2,7 +2,7 @@
 
 The JSON of an offer: {key, offered: true, provider, parameter, models[], agents {named[], others[]}, calls
 [{method, path, body?}], diff, proof {calls, differing}, effects [{id, name, gained[], improved[], before {KIND:
-strategy}, after {KIND: strategy}}]}; of a refusal: {key, offered: false, agents {named[]}, code, reason}.
+strategy}, after {KIND: strategy}}]}; of a refusal: {key, offered: false, agents {named[]}, code, reason, advice}.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _gains(offer: Offer) -> Iterator[str]:
 
 def _footer(found: Sequence[Offer | Refused]) -> Iterator[str]:
     refused = [one for one in found if isinstance(one, Refused)]
-    yield from dict.fromkeys(f"{one.code.name}: {one.reason}" for one in refused)
+    yield from dict.fromkeys("; ".join(filter(None, (f"{one.code.name}: {one.reason}", one.advice))) for one in refused)
     for one in found:
         if isinstance(one, Offer) and one.others:
             names = {effect.agent_id: effect.name or effect.agent_id for effect in one.effects}
@@ -129,6 +129,7 @@ def _refused(one: Refused) -> dict[str, Any]:
         "agents": {"named": list(one.named)},
         "code": one.code.name,
         "reason": one.reason,
+        "advice": one.advice,
     }
 
 

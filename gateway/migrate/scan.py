@@ -52,15 +52,16 @@ def scan(
     """
     ids = tuple(dict.fromkeys(given)) or tuple(id_ for id_, _ in search_all(cluster, "agents"))
     fetch = _Fetch(cluster, progress)
-    run(read_agents(ids), fetch)
+    run(read_agents(ids, follow=True), fetch)
     missing = [id_ for id_ in given if fetch.read["agents"][id_].status == 404]
     if not given:  # leave out agents that were deleted since the search
         ids = tuple(id_ for id_ in ids if fetch.read["agents"][id_].status != 404)
     found, unknown = _find_by_name(cluster, missing) if missing else ({}, {})
     if found:
-        run(read_agents(found.values()), fetch)
+        run(read_agents(found.values(), follow=True), fetch)
     agents, models, connectors = fetch.read["agents"], fetch.read["models"], fetch.read["connectors"]
     unified_api, notes = _unified_api(cluster, version)
+    others = _bodies(agents)
     users, more = _users(cluster, models)
     if not given:
         notes = (*notes, "no search returns hidden agents; name them by id to see them")
@@ -68,7 +69,7 @@ def scan(
     def scanned(id_: str) -> Scanned:
         if id_ in unknown:
             return Scanned(id_, "", "", None, unknown[id_])
-        return _scanned(id_, agents[id_], models, connectors, version, tuple(rules), unified_api)
+        return _scanned(id_, agents[id_], models, connectors, version, tuple(rules), unified_api, others)
 
     everyone = sorted(
         map(scanned, dict.fromkeys(found.get(id_, id_) for id_ in ids)), key=lambda agent: (agent.name, agent.id)
@@ -147,6 +148,7 @@ def _scanned(
     version: tuple[int, ...],
     rules: tuple[Rule, ...],
     unified_api: bool | None,
+    others: Mapping[str, Mapping[str, Any]],
 ) -> Scanned:
     document = agent.body or {}
     name, type_ = str(document.get("name") or ""), str(document.get("type") or "").lower()
@@ -155,7 +157,8 @@ def _scanned(
         return Scanned(id_, name, type_, None, Unreadable("AGENT_TYPE_UNKNOWN", reason, "send it no `input`"))
     try:
         _check(id_, agent, models, connectors)
-        profile = read_profile(id_, document, _bodies(models), _bodies(connectors), version, rules, unified_api)
+        bodies = _bodies(models), _bodies(connectors)
+        profile = read_profile(id_, document, *bodies, version, rules, unified_api, others)
     except UnresolvedAgent as error:
         code = "AGENT_UNREADABLE" if agent.body is None else "AGENT_UNRESOLVED"
         reason = "; ".join(f"{problem.place}: {problem.reason}" for problem in error.problems) or error.reason

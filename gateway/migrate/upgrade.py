@@ -22,6 +22,7 @@ from typing import Any
 
 from gateway.agents.documents import Document, needed_connector, provider_of, read_profile
 from gateway.agents.rules import Rule
+from gateway.delivery.advice import advise
 from gateway.delivery.template_change import Code, NotOffered, TemplateChange, find_change
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import TYPES, Abilities, abilities
@@ -170,12 +171,16 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A connector that stays unchanged, or an agent whose connector is unknown."""
+    """A connector that stays unchanged, or an agent whose connector is unknown.
+
+    advice: what helps in place of an upgrade, "" for nothing.
+    """
 
     key: str
     named: tuple[str, ...]
     code: Code
     reason: str
+    advice: str = ""
 
 
 def offers(
@@ -210,8 +215,14 @@ def offers(
             own_tag = f"{int(tag, 16) ^ index:032x}" if alone else ""
             found.append(_offer(documents, key, reach, tuple(named), own_tag, for_tools))
         except NotOffered as refusal:
-            found.append(Refused(key, tuple(named), refusal.code, refusal.reason))
+            found.append(Refused(key, tuple(named), refusal.code, refusal.reason, _advice(documents, named)))
     return found
+
+
+def _advice(documents: Documents, agent_ids: Iterable[str]) -> str:
+    """Return what helps these agents in place of an upgrade, each thing once."""
+    given = (advise(documents.profile(agent_id)) for agent_id in agent_ids)
+    return "; ".join(dict.fromkeys(advice.action for advice in given if advice.kind in ("rule", "agent")))
 
 
 def served(documents: Documents, key: str) -> tuple[str, ...]:

@@ -114,7 +114,8 @@ class AgentProfile:
     llm, llm_parameters: the `llm` block of conversational agents.
     model_provider: `model.model_provider` of a unified agent, "" for a legacy one.
     provider: the provider's name, "" if unknown. provider_source: where it is from
-        (``model.model_provider``, ``_llm_interface``, ``connector``, ``rule``).
+        (``model.model_provider``, ``_llm_interface``, ``connector``, ``rule``). rule_provider: the one that the
+        operator's rule names, "" for none; it is used only where the documents show no provider.
     memory_type, memory_container: `memory.type` and `memory.memory_container_id`, "" without memory.
     gateway_memory, unified_output: the marks of a registration (`gateway.mlcommons.profile`).
     unified_api: whether the cluster's unified agent API is on; None if that could not be read. False before 3.5,
@@ -139,6 +140,7 @@ class AgentProfile:
     unified_api: bool | None = None
     gateway_memory: bool = False
     unified_output: bool = False
+    rule_provider: str = ""
 
     @property
     def agent_type(self) -> AgentType | None:

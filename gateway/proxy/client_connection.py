@@ -113,10 +113,11 @@ _LOST = CLIENT.on(ClientEvent.LOST)
 
 
 class ConnectionPort(ReceiverPort, Protocol):
-    """The data port, as its connections use it."""
+    """The data port, as its connections use it. docs_url: `answers.docs_url`."""
 
     lifecycle: Lifecycle
     log: RequestLog
+    docs_url: str
 
     def exchange(self, client: ClientConnection, request: Request) -> ClientExchange:
         """Begin the exchange that handles `request`."""
@@ -299,6 +300,7 @@ class ClientConnection(RequestReceiver):
         keep = self._state is _RESPONSE and exchange is not None and exchange.may_keep() and exchange.request.minor == 1
         request_id = self.port.log.no_request(error, self.peer) if exchange is None else exchange.request_id
         bodyless = exchange is not None and exchange.request.method == b"HEAD"
+        error.docs_url = self.port.docs_url
         self.transport.write(error_responses.encode_error(error, request_id, close=not keep, bodyless=bodyless))
         if exchange is None:
             self._linger()

@@ -45,6 +45,7 @@ class DataPort:
         self.timeouts = settings.listen.timeouts
         self.own_host = settings.upstream.host_header == "upstream"
         self.notice_header = settings.answers.notice_header
+        self.docs_url = settings.answers.docs_url
         self.reader = RequestReader(head_limits(settings.limits))
         self.capture = capture
         traces = settings.telemetry.traces

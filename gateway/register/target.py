@@ -219,7 +219,7 @@ def _ruled_out(registration: Registration, target: Target) -> Iterator[Problem]:
             ", ".join(name for name in TYPES if name not in _BY_MODEL_BLOCK),
             asked,
             "TYPE_NOT_ON_VERSION",
-            "Use another type, or a provider of this type (see docs/operate/registration.md).",
+            "Use another type, or a provider of this type.",
         )
     for index, server in enumerate(registration.mcp):
         reason, needed = _missing_mcp(server, asked, target)

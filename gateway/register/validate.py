@@ -19,7 +19,7 @@ from gateway.providers import registry
 from gateway.providers.connector import ModelSpec, as_name
 from gateway.register.target import MCP_PROTOCOLS, MEMORIES, TYPES, McpServer, Registration, own_mcp_connectors
 from gateway.unified.request import parameters_as_strings
-from gateway.unified.validate import Fields, Reading, child, json_type, shorten
+from gateway.unified.validate import Fields, Reading, child, did_you_mean, json_type, shorten
 
 _TRANSPORTS = {
     "sse": "mcp_sse",
@@ -53,7 +53,8 @@ def read_document(reading: Reading, document: dict[str, Any]) -> Registration:
 def _type(fields: Fields, given: str) -> str:
     asked = AgentType.of(given) if given else AgentType.CONVERSATIONAL
     if asked is None:
-        fields.problem("type", "Unknown agent type", f"one of {', '.join(TYPES)}", shorten(given))
+        expected = f"one of {', '.join(TYPES)}"
+        fields.problem("type", "Unknown agent type", expected, shorten(given), did_you_mean(given, TYPES))
     return (asked or AgentType.CONVERSATIONAL).value
 
 
@@ -166,7 +167,8 @@ def _check_memory(fields: Fields) -> None:
     memory = fields.object("memory", required=False)
     given = memory.name("type", required=False) if memory else None
     if memory and given and given.lower() not in MEMORIES:
-        memory.problem("type", "Unknown type of memory", f"one of {', '.join(MEMORIES)}", shorten(given))
+        expected = f"one of {', '.join(MEMORIES)}"
+        memory.problem("type", "Unknown type of memory", expected, shorten(given), did_you_mean(given, MEMORIES))
 
 
 def _mcp(fields: Fields) -> tuple[McpServer, ...]:
@@ -230,7 +232,7 @@ def _protocol(fields: Fields) -> str:
     expected = f"one of {', '.join(_TRANSPORTS)}"
     given = fields.name(member, expected) or "mcp_sse"
     if given.lower() not in _TRANSPORTS:
-        fields.problem(member, "Unknown MCP transport", expected, shorten(given))
+        fields.problem(member, "Unknown MCP transport", expected, shorten(given), did_you_mean(given, _TRANSPORTS))
     return _TRANSPORTS.get(given.lower(), "mcp_sse")
 
 

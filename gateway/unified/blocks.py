@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.unified import sources, spellings, tools
 from gateway.unified.model import MEDIA_KINDS, ContentBlock, ConverseBlock, Json, Media, MediaKind, Text
-from gateway.unified.validate import Fields, Reading, child, json_type, shorten
+from gateway.unified.validate import Fields, Reading, child, did_you_mean, json_type, shorten
 
 # Blocks that only Bedrock Converse has (docs/evidence/providers.md, "Bedrock Converse").
 NATIVE_KINDS = ("reasoningContent", "guardContent", "cachePoint", "citationsContent", "searchResult")
@@ -115,6 +115,9 @@ _ALIASES = frozenset(
 """Clients' own spellings, which errors do not list."""
 
 
+_UNSUPPORTED = "Unsupported content block type"
+
+
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(name for name in names if name not in _ALIASES)
 
@@ -169,7 +172,8 @@ def _reader(block: Fields, item: dict[str, Any], typed: dict[str, Reader], bare:
     if block.has("type"):
         kind = block.string("type")
         if kind is not None and kind not in typed:
-            block.problem("type", "Unsupported content block type", f"one of {_listed(typed)}", shorten(kind))
+            expected = f"one of {_listed(typed)}"
+            block.problem("type", _UNSUPPORTED, expected, shorten(kind), did_you_mean(kind, typed))
         return typed.get(kind) if kind is not None else None
     present = [name for name in bare if item.get(name) is not None] or [name for name in bare if name in item]
     if len(present) == 1:
@@ -181,8 +185,10 @@ def _reader(block: Fields, item: dict[str, Any], typed: dict[str, Reader], bare:
         expected = f"one of {_listed(bare)}"
         block.problem(misplaced[0], f'A content block "{misplaced[0]}" is not allowed here', expected, misplaced[0])
     else:
-        got = ", ".join(shorten(name) for name in list(item)[:5]) or "an empty object"
-        block.problem("type", 'Missing "type"', f"one of {_listed(typed)}", got)
+        names = list(item)[:5]
+        got = ", ".join(map(shorten, names)) or "an empty object"
+        help = next(filter(None, (did_you_mean(name, bare) for name in names)), "")
+        block.problem("type", 'Missing "type"', f"one of {_listed(typed)}", got, help)
     return None
 
 

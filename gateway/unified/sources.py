@@ -21,7 +21,7 @@ from gateway.unified import formats
 from gateway.unified.jsonstrings import Unreadable, find
 from gateway.unified.model import Base64, Media, MediaKind, Url
 from gateway.unified.payloads import Payload
-from gateway.unified.validate import Fields, Reading, json_type, shorten
+from gateway.unified.validate import Fields, Reading, did_you_mean, json_type, shorten
 
 _SLICE = 1 << 20  # a multiple of 4: a slice is valid base64 by itself
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
@@ -149,6 +149,7 @@ def read_bucket_owner(location: Fields) -> str | None:
     return owner
 
 
+_SOURCE_TYPES = ("base64", "url")
 _TYPE_EXPECTED = '"base64" or "url"'
 FORMAT_NAMES = ("format", "media_type", "mime_type", "mimeType", "mediaType")
 _URL_NAMES = ("data", "url", "uri")
@@ -286,7 +287,8 @@ def _read_source_of_type(kind: MediaKind, source: Fields, body: Fields) -> Found
             return read_url_source(kind, source, body, ("s3",))
         case _:
             if written is not None:
-                source.problem("type", "Unsupported source type", _TYPE_EXPECTED, shorten(written))
+                near = did_you_mean(written, _SOURCE_TYPES)
+                source.problem("type", "Unsupported source type", _TYPE_EXPECTED, shorten(written), near)
             _check_unknown(kind, source, body)
             return None
 

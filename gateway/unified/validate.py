@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.errors import InvalidInput, Problem
@@ -88,6 +89,13 @@ def shorten(text: str) -> str:
     if len(text) <= _SHOWN:
         return json.dumps(text)
     return f"{json.dumps(text[:_SHOWN])}… ({len(text)} characters)"
+
+
+def did_you_mean(given: str, names: Iterable[str], otherwise: str = "") -> str:
+    """Return `Did you mean "image"?` for the one of `names` that looks most like `given`; `otherwise` if none does."""
+    spelled = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(given[:_SHOWN].lower(), spelled, 1, 0.75)
+    return f'Did you mean "{spelled[near[0]]}"?' if near else otherwise
 
 
 class Reading:
@@ -269,5 +277,5 @@ class Fields:
                     f"Unknown member {shorten(name)}: it would not reach the model",
                     f"one of {', '.join(self._known)}",
                     json_type(value),
-                    "Remove it.",
+                    did_you_mean(name, [one for one in self._known if one not in self._members], "Remove it."),
                 )

@@ -140,8 +140,8 @@ def test_an_operators_rule_decides() -> None:
             [*TALK, turn("user", IMAGE)],
             "input[3].content[0]",
             "PROVIDER_UNKNOWN",
-            "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`, if its LLM "
-            "takes the format of one, or send text only",
+            "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`; that helps if "
+            "its LLM takes the format of one; else send text only",
         ),
     ],
     ids=["assistant last", "assistant first", "media"],

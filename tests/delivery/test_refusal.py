@@ -1,4 +1,4 @@
-"""What a client reads when his input can't reach the LLM: every problem, whole."""
+"""What a client reads when its input can't reach the LLM: every problem, whole."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.agents.rules import Rule
+from gateway.delivery.advice import COMPLETES_TEXT, NAME_OR_TEXT, NO_MESSAGES_HERE
 from gateway.delivery.call_model import CallModelCache
 from gateway.delivery.refusal import Upgrade
 from gateway.delivery.search import Search
@@ -25,6 +26,7 @@ from tests.delivery.unseen import UnseenCluster
 from tests.oracle import Oracle, Outcome
 
 RULE = "name the agent's provider in a rule of the gateway's settings: `agents.rules[].provider`"
+LEAVE_OUT = "leave out the parameter `prompt`"
 OLD, NEW = "2.19.0", "3.4.0"
 SEEN = {"toolResult": {"toolUseId": "t1", "content": [text("seen:"), IMAGE]}}
 # A tool call, and its result with an image.
@@ -39,16 +41,16 @@ def upgrade(cluster: SimulatedCluster, agent: str) -> str:
     if agent == "flow-content":
         name, part = "earlier_turns", "earlier turns"
     return (
-        f"upgrade the agent with `{command(profile.id)}`: it changes connector {model.connector.id} of model "
+        f"upgrade the agent with `{command(profile.id)}`; it changes connector {model.connector.id} of model "
         f"{model.id} so that the gateway can send {part} in the parameter {name}; requests without this parameter are "
-        "not affected; see docs/operate/migration.md"
+        "not affected"
     )
 
 
-def no_upgrade(cluster: SimulatedCluster, agent: str, instead: str = "") -> str:
+def no_upgrade(cluster: SimulatedCluster, agent: str, instead: str) -> str:
     model = cluster.profile(agent).models[0]
     what = f"connector {model.connector.id} of model {model.id}"
-    return f"no upgrade of {what} would let this input through; {instead}see docs/reference/limitations.md"
+    return f"{instead}; no upgrade of {what} would let this input through"
 
 
 def not_callable(added: str = "") -> str:
@@ -110,7 +112,7 @@ def unknown_format(help: str) -> Problem:
 def test_media_for_an_unknown_provider() -> None:
     error = cluster_of(OLD).send("flow-c", {"input": [text("a"), IMAGE]}).error
     assert error is not None
-    help = "send text only, since the agent's LLM completes a text, or use an agent whose LLM takes messages"
+    help = f"{COMPLETES_TEXT}; {NO_MESSAGES_HERE}"
     assert error.problems == (unknown_format(help),)
 
 
@@ -119,7 +121,7 @@ def test_no_rule_is_advised_for_an_endpoint_of_one_text(agent: str) -> None:
     error = HoldoutCluster(OLD).send(agent, CASES["text, image"].body).error
     assert error is not None
     (problem,) = error.problems
-    assert problem.help.startswith("send text only, since the agent's LLM completes a text")
+    assert problem.help.startswith(COMPLETES_TEXT)
 
 
 def test_a_rule_is_advised_where_a_provider_would_help() -> None:
@@ -129,14 +131,14 @@ def test_a_rule_is_advised_where_a_provider_would_help() -> None:
     with pytest.raises(UndeliverableContent) as raised:
         rewrite_input(replace(profile, provider=""), request, request.input, RewriteOptions(), "t1")
     (problem,) = raised.value.problems
-    assert problem.help == f"{RULE}, if its LLM takes the format of one, or send text only"
+    assert problem.help == f"{RULE}; that helps if its LLM takes the format of one; else send text only"
 
 
 def test_a_rule_is_advised_for_media_in_a_template_of_messages_and_helps() -> None:
     cluster, body = HoldoutCluster(OLD), CASES["text, image"].body
     error = cluster.send("flow-cohere_2", body).error
     assert error is not None
-    assert error.problems == (unknown_format(f"{RULE}, if its LLM takes the format of one, or send text only"),)
+    assert error.problems == (unknown_format(NAME_OR_TEXT),)
     cluster.rules = (Rule("flow-cohere_2", "openai/v1/chat/completions"),)
     cluster.profile.cache_clear()
     sent = cluster.send("flow-cohere_2", body)
@@ -202,7 +204,9 @@ def test_a_prompt_of_the_callers_without_the_question_leaves_no_place_for_it() -
     error = cluster.send("flow-d", {"input": "a", "parameters": {"prompt": "fixed"}}).error
     assert isinstance(error, UndeliverableContent)
     reason = not_callable(" with these parameters")
-    assert error.problems == (Problem("input", reason, code="AGENT_NOT_CALLABLE", help=no_upgrade(cluster, "flow-d")),)
+    assert error.problems == (
+        Problem("input", reason, code="AGENT_NOT_CALLABLE", help=no_upgrade(cluster, "flow-d", LEAVE_OUT)),
+    )
 
 
 def test_a_prompt_of_the_callers_that_contains_itself() -> None:
@@ -210,7 +214,9 @@ def test_a_prompt_of_the_callers_that_contains_itself() -> None:
     error = cluster.send("conv-d", {"input": "a", "parameters": {"prompt": "${parameters.prompt}"}}).error
     assert isinstance(error, UndeliverableContent)
     reason = not_callable(" with these parameters")
-    assert error.problems == (Problem("input", reason, code="AGENT_NOT_CALLABLE", help=no_upgrade(cluster, "conv-d")),)
+    assert error.problems == (
+        Problem("input", reason, code="AGENT_NOT_CALLABLE", help=no_upgrade(cluster, "conv-d", LEAVE_OUT)),
+    )
 
 
 _AUDIO = {"type": "audio", "source": {"type": "base64", "format": "mp3", "data": "/+MYxA=="}}
@@ -262,12 +268,17 @@ def test_a_connector_that_can_not_be_upgraded_is_reported_with_the_reason() -> N
     assert tool.model is not None
     connector = replace(tool.model.connector, id="", request_body='{"inputText":"${parameters.prompt}"}')
     text_only = replace(profile, tools=(replace(tool, model=replace(tool.model, connector=connector)),))
-    reason = "the endpoint completes text and has no messages: no template can make it take anything else"
-    help = f"the connector inside model {tool.model.id} can't be upgraded: {reason}; see docs/reference/limitations.md"
     search = Search(CallModelCache(text_only), registry.provider("bedrock/converse"), {}, MappingOptions(), "t1")
     asking = read_execute(b'{"input":"x"}').input
     assert asking is not None
-    assert Upgrade(search).advice(asking) == help
+    assert Upgrade(search).advice(asking) == f"{COMPLETES_TEXT}; {NO_MESSAGES_HERE}"
+    turns = (f'{{"role":"user","content":[{{"text":"${{parameters.{name}}}"}}]}}' for name in ("prompt", "b"))
+    connector = replace(connector, request_body=f'{{"messages":[{",".join(turns)}]}}')
+    unclear = replace(profile, tools=(replace(tool, model=replace(tool.model, connector=connector)),))
+    search = replace(search, call_models=CallModelCache(unclear))
+    reason = "more than one user turn has a placeholder, so the question can't be identified"
+    help = f"the connector inside model {tool.model.id} can't be upgraded: {reason}"
+    assert Upgrade(search).advice(asking, "do this") == f"do this; {help}"
 
 
 def test_the_command_in_the_advice_does_what_it_says() -> None:

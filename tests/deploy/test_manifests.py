@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +13,15 @@ import kubernetes_validate
 import pytest
 import yaml
 
+import gateway
 from gateway.config.load import load
 from gateway.config.schema import Settings
 from tests.docs.pages import ROOT
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
-MANIFESTS = sorted(KUBERNETES.glob("*.yaml"))
-SHIPPED = [*MANIFESTS, ROOT / "docker" / "compose.yaml", ROOT / "config" / "gateway.yaml"]
+KUSTOMIZATION = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())
+MANIFESTS = [KUBERNETES / name for name in KUSTOMIZATION["resources"]]
+SHIPPED = [*sorted(KUBERNETES.glob("*.yaml")), ROOT / "compose.yaml", ROOT / "config" / "gateway.yaml"]
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
 VERSIONS = ("1.29", "1.33", "1.36")
 YAMLLINT = (
@@ -31,6 +34,46 @@ def parts() -> dict[str, Any]:
     """Kind → its manifest."""
     documents = [yaml.safe_load(file.read_text()) for file in MANIFESTS]
     return {document["kind"]: document for document in documents}
+
+
+def test_kustomization_names_all_files_and_the_release() -> None:
+    assert KUSTOMIZATION["resources"] == sorted(KUSTOMIZATION["resources"])
+    [generated] = KUSTOMIZATION["configMapGenerator"]
+    others = {"kustomization.yaml", *generated["files"]}
+    assert {file.name for file in KUBERNETES.glob("*.yaml")} == {*KUSTOMIZATION["resources"], *others}
+    assert KUSTOMIZATION["images"] == [{"name": "mlc-gateway", "newTag": gateway.__version__}]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kustomize_makes_the_manifests_and_the_overlay_of_the_readme(tmp_path: Path) -> None:
+    def made(folder: Path) -> dict[str, Any]:
+        done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True)
+        documents = list(yaml.safe_load_all(done.stdout))
+        for document in documents:
+            kubernetes_validate.validate(document, VERSIONS[-1], strict=True)
+        return {document["kind"]: document for document in documents}
+
+    def image(found: dict[str, Any]) -> str:
+        return str(found["Deployment"]["spec"]["template"]["spec"]["containers"][0]["image"])
+
+    def volume(found: dict[str, Any]) -> str:
+        volumes = found["Deployment"]["spec"]["template"]["spec"]["volumes"]
+        return str(next(one["configMap"]["name"] for one in volumes if one["name"] == "config"))
+
+    base = made(KUBERNETES)
+    assert image(base) == f"mlc-gateway:{gateway.__version__}"
+    assert volume(base) == base["ConfigMap"]["metadata"]["name"] != "mlc-gateway"
+    shutil.copytree(KUBERNETES, tmp_path / "deploy" / "kubernetes")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    [overlay] = re.findall(r"^```yaml kubernetes\n(.*?)^```", (KUBERNETES / "README.md").read_text(), re.M | re.S)
+    (mine / "kustomization.yaml").write_text(overlay)
+    (mine / "gateway.yaml").write_text("upstream: {url: 'http://mine:9200'}\n")
+    changed = made(mine)
+    assert image(changed) == f"registry.example.org/mlc-gateway:{gateway.__version__}"
+    assert changed["ConfigMap"]["data"]["gateway.yaml"] == "upstream: {url: 'http://mine:9200'}\n"
+    assert volume(changed) == changed["ConfigMap"]["metadata"]["name"] != volume(base)
+    assert {document["metadata"]["namespace"] for document in changed.values()} == {"search"}
 
 
 def _tool(name: str) -> str:
@@ -64,7 +107,7 @@ def test_the_check_against_the_schema_can_fail(parts: dict[str, Any]) -> None:
 
 def test_all_parts_are_there_and_select_the_same_pods(parts: dict[str, Any]) -> None:
     assert set(parts) == {
-        "ConfigMap", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget", "Service",
+        "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget", "Service",
     }  # fmt: skip
     labels = parts["Deployment"]["spec"]["template"]["metadata"]["labels"]
     assert parts["Deployment"]["spec"]["selector"]["matchLabels"] == labels
@@ -76,7 +119,7 @@ def test_all_parts_are_there_and_select_the_same_pods(parts: dict[str, Any]) -> 
 
 
 def test_the_settings_are_the_gateways_and_fit_the_pod(parts: dict[str, Any], tmp_path: Path) -> None:
-    settings = _settings(parts, tmp_path)
+    settings = _settings(tmp_path)
     pod = parts["Deployment"]["spec"]["template"]["spec"]
     [container] = pod["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -91,11 +134,12 @@ def test_the_settings_are_the_gateways_and_fit_the_pod(parts: dict[str, Any], tm
     assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
 
 
-def _settings(parts: dict[str, Any], folder: Path) -> Settings:
-    """The settings of the ConfigMap, with its secrets in `folder`."""
+def _settings(folder: Path) -> Settings:
+    """The settings that become the ConfigMap, with their secrets in `folder`."""
     (folder / "admin-token").write_text("t0ken-of-the-tests\n")
     file = folder / "gateway.yaml"
-    file.write_text(parts["ConfigMap"]["data"]["gateway.yaml"].replace("/etc/mlc-gateway/secrets", str(folder)))
+    text = (KUBERNETES / "gateway.yaml").read_text()
+    file.write_text(text.replace("/etc/mlc-gateway/secrets", str(folder)))
     return load(file, {})
 
 
@@ -125,17 +169,3 @@ def test_what_the_dockerfile_copies_is_in_its_context() -> None:
         copied |= {name.removeprefix("./") for name in line.split()}
     assert copied == let_in
     assert all((ROOT / name).exists() for name in copied)
-
-
-def test_compose_names_what_there_is() -> None:
-    services = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"]
-    assert services["opensearch"]["image"] == "opensearchproject/opensearch:2.19.3"
-    gateway = services["gateway"]
-    environ = gateway["environment"]
-    assert load(None, environ).upstream.url == "http://opensearch:9200"
-    assert (ROOT / "docker" / gateway["build"]["context"] / gateway["build"]["dockerfile"]).resolve() == DOCKERFILE
-    for name in ("llm", "seed"):
-        compile("\n".join(services[name]["command"]), name, "exec")
-        assert services[name]["image"] == gateway["image"]
-    for service in services.values():
-        assert set(service.get("depends_on", {})) <= set(services)

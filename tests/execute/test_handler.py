@@ -171,6 +171,8 @@ async def test_content_without_a_way_is_refused_and_nothing_is_sent(deployment: 
     body = await answer.json()
     remedy = body["error"].pop("help")
     reason = "[input[1]] this agent's connector has no place for media"
+    upgrade = f"Upgrade the agent with `mlc-gateway upgrade {deployment.agents['flow-d']}`."
+    whole = f"{reason} [MEDIA_NEEDS_UPGRADE]. {upgrade}"
     problem = {
         "field": "input[1]", "reason": "this agent's connector has no place for media", "expected": "text",
         "received": "image (png)", "code": "MEDIA_NEEDS_UPGRADE", "help": remedy,
@@ -178,9 +180,9 @@ async def test_content_without_a_way_is_refused_and_nothing_is_sent(deployment: 
     assert body == {
         "status": 400,
         "error": {
-            "root_cause": [{"type": "UndeliverableContent", "reason": reason}],
+            "root_cause": [{"type": "UndeliverableContent", "reason": whole}],
             "type": "UndeliverableContent",
-            "reason": reason,
+            "reason": whole,
             "message": reason,
             "details": {"field": "input[1]", "expected": "text", "received": "image (png)"},
             "problems": [problem],

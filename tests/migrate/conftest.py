@@ -123,6 +123,19 @@ class Deployment:
         answer = self._pool.request("POST", (url or self.gateway_url) + path, body=json.dumps(body), headers=headers)
         return answer.status, json.loads(answer.data), answer.headers
 
+    def refused_by(self, over: Any, agent: str, value: Any) -> Any:
+        """Send `value` as input to an agent through a gateway with other settings; return the refusal."""
+        gateway = build(settings_for(self.cluster.url, over), log=configure("error", "json"))
+        self.do(gateway.start())
+        try:
+            url = f"http://127.0.0.1:{gateway.data_port}"
+            status, answer, _ = self.post(f"/_plugins/_ml/agents/{self.agents[agent]}/_execute", {"input": value}, url)
+        finally:
+            self._pool.clear()
+            self.do(gateway.stop())
+        assert status == 400, answer
+        return answer
+
     def take_received(self) -> list[Any]:
         """Return what the models received since the last call."""
         received = list(self.cluster.received)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.agents.rules import Rule
+from gateway.delivery.advice import COMPLETES_TEXT
 from gateway.migrate.assess import Assessment, abilities, assess, template_kind
 from gateway.migrate.proof import KINDS, sample
 from gateway.migrate.report import ability_as_json
@@ -132,7 +133,7 @@ def test_a_rule_names_the_provider_and_describes(deployment: Deployment) -> None
     agent_id = deployment.agents["flow-c"]
     without = assessed(deployment, agent_id)["flow-c"]
     assert without.abilities["image"].code == "PROVIDER_UNKNOWN"
-    assert [remedy.kind for remedy in without.remedies] == ["rule"]
+    assert [(remedy.kind, remedy.action) for remedy in without.remedies] == [("agent", COMPLETES_TEXT)]
     described = assessed(deployment, deployment.agents["flow-d"], rules=(Rule("flow-d", None, "describe"),))["flow-d"]
     assert described.abilities["image"].arrives
     assert "MEDIA_DESCRIBED" in described.abilities["image"].notices

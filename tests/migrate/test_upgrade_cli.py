@@ -17,6 +17,7 @@ from rich.console import Console
 
 from gateway.cli import run
 from gateway.cli.upgrade import rules_of
+from gateway.delivery.advice import COMPLETES_TEXT
 from gateway.delivery.template_change import Code
 from gateway.migrate.backup import Journal
 from gateway.migrate.display import show
@@ -74,7 +75,7 @@ def test_a_table_at_80_columns(deployment: Deployment, command: Command) -> None
         f"connectors/{old}       1  unchanged: TEXT_ENDPOINT",
     ]
     assert " ".join(lines[8:]) == (
-        f"TEXT_ENDPOINT: {Code.TEXT_ENDPOINT.value} "
+        f"TEXT_ENDPOINT: {Code.TEXT_ENDPOINT.value}; {COMPLETES_TEXT} "
         f"connectors/{shared} is also used by agents that you did not name: another. To change it, add --shared. "
         "-v shows the calls, the diff and the agents. "
         "Nothing was changed. Run again with --apply to make the changes."

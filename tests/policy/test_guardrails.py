@@ -198,7 +198,7 @@ async def test_an_answer_is_checked_changed_and_refused(start: Start, webhook: W
     )
     answer = await place.execute(V2, {"input": "hi"})
     body = await answer.json()
-    assert (answer.status, body["error"]["reason"]) == (403, "The guardrail pii refused the answer: secret")
+    assert (answer.status, body["error"]["message"]) == (403, "The guardrail pii refused the answer: secret")
     webhook.verdict = {"verdict": "allow"}
     answer = await place.execute(V2, {"input": "hi"})
     assert await answer.json() == v2_answer("fine")[1]
@@ -316,7 +316,7 @@ async def test_a_guardrail_that_fails(start: Start, webhook: Webhook, failure: s
         assert answer.status == status
         assert place.metric("mlc_gateway_guardrail_checks_total", verdict="failed") == 1
         if status == 503:
-            assert (await answer.json())["error"]["reason"] == "The guardrail pii could not check the input"
+            assert (await answer.json())["error"]["message"] == "The guardrail pii could not check the input"
     assert place.cluster.sent == [{"input": "hi"}]
 
 

@@ -107,7 +107,7 @@ async def test_there_are_not_too_many(start_gateway: StartGateway) -> None:
     for number in range(MOST_HOLDS):
         use_case.holds.hold(str(number), {}, 30)
     status, answer = await post(gateway, wanted())
-    assert (status, answer["error"]["reason"]) == (400, f"[name] There are {MOST_HOLDS} holds already.")
+    assert (status, answer["error"]["message"]) == (400, f"[name] There are {MOST_HOLDS} holds already.")
 
 
 @pytest.mark.parametrize("header", ["Origin: http://elsewhere.example", "Origin: null", "Host: elsewhere.example"])

@@ -119,7 +119,7 @@ async def test_what_can_not_be_undone_is_named_with_the_call_that_removes_it(ver
         status, document = await deployment.register(body)
         assert status == 500
         assert document["error"]["type"] == "RegistrationFailed"
-        assert document["error"]["reason"] == "The cluster refused to make the agent: injected by the test"
+        assert document["error"]["message"] == "The cluster refused to make the agent: injected by the test"
         [model_id] = deployment.simulator.core.resources.models
         left = [problem for problem in document["error"]["problems"] if problem["code"] == "LEFT_BEHIND"]
         call = f"POST {ML}/models/{model_id}/_undeploy, DELETE {ML}/models/{model_id}"

@@ -121,7 +121,7 @@ async def test_an_address_that_the_cluster_does_not_trust_is_refused_with_the_ca
         refused = json.dumps({"error": {"reason": reason}}).encode()
         deployment.front.faults.append(Fault("error", "PUT", f"{ML}/models/", status=400, body=refused))
         status, document = await deployment.register(body_of(deployment))
-        assert (status, document["error"]["reason"]) == (
+        assert (status, document["error"]["message"]) == (
             400,
             f"The cluster refused to set the address of the model: {reason}",
         )

@@ -27,10 +27,11 @@ def test_the_error_has_the_shape_of_the_design() -> None:
     with pytest.raises(InvalidInput) as raised:
         read_execute(b'{"input":{}}')
     reason = "[input] Invalid input format"
-    cause = {"type": "ValidationException", "reason": reason}
+    expected = "string, array of content blocks, or array of messages"
+    cause = {"type": "ValidationException", "reason": f"{reason}. Expected {expected}."}
     received = {
         "field": "input",
-        "expected": "string, array of content blocks, or array of messages",
+        "expected": expected,
         "received": "object",
     }
     assert raised.value.body() == {

@@ -16,7 +16,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from gateway.observe.record import Delivery, ExchangeRecord, Step, TraceContext, Usage
-from gateway.recording.messages import input_messages, output_messages
+from gateway.recording.messages import message_attributes
 
 PROVIDERS = {
     "amazon-nova": "aws.bedrock",
@@ -37,12 +37,14 @@ ATTRIBUTES: dict[str, Value] = {
     "gen_ai.agent.name": lambda record, delivery: delivery.agent_name,
     "gen_ai.conversation.id": lambda record, delivery: record.conversation,
     "gen_ai.provider.name": lambda record, delivery: provider_name(delivery.provider),
+    "gen_ai.request.stream": lambda record, delivery: record.intent == "execute_stream" or None,
     "gen_ai.request.model": lambda record, delivery: delivery.model,
     "gen_ai.usage.input_tokens": lambda record, delivery: (record.usage or _NO_USAGE).input,
     "gen_ai.usage.output_tokens": lambda record, delivery: (record.usage or _NO_USAGE).output,
     "error.type": lambda record, delivery: error_type(record),
     "http.request.method": lambda record, delivery: record.method,
     "http.response.status_code": lambda record, delivery: record.status or None,
+    "url.scheme": lambda record, delivery: record.scheme,
     "url.path": lambda record, delivery: record.target.partition("?")[0],
     "url.query": lambda record, delivery: record.target.partition("?")[2],
     "client.address": lambda record, delivery: record.client,
@@ -61,11 +63,10 @@ ATTRIBUTES: dict[str, Value] = {
     "mlc.currency": lambda record, delivery: (record.usage or _NO_USAGE).currency,
 }
 """Attributes of the root span. One that is not known is left out."""
-MESSAGES: dict[str, Callable[[ExchangeRecord], str]] = {
-    "gen_ai.input.messages": input_messages,
-    "gen_ai.output.messages": output_messages,
-}
+MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages", "input.value", "output.value")
 """Attributes of the root span by choice (`telemetry.traces.messages`)."""
+KIND = "openinference.span.kind"
+"""What OpenInference, the conventions of Phoenix, call a span: AGENT for a run, CHAIN for a step."""
 UPSTREAM: dict[str, Value] = {
     "http.request.method": ATTRIBUTES["http.request.method"],
     "http.response.status_code": lambda record, delivery: (
@@ -106,17 +107,16 @@ def make_spans(record: ExchangeRecord, trace: TraceContext, resource: Resource, 
     root = _context(trace, random.getrandbits(64) or 1, state)
     attributes = _attributes(ATTRIBUTES, record, delivery)
     if messages:
-        attributes |= {name: _text(text) for name, read in MESSAGES.items() if (text := read(record))}
-    failed = record.status == 0 or record.status >= 500
+        attributes |= {name: _text(text) for name, text in message_attributes(record).items()}
     spans = [
         ReadableSpan(
             _text(f"invoke_agent {delivery.agent_name or record.agent_id}"),
             root,
             _context(trace, int(trace.parent, 16), state, is_remote=True) if trace.parent else None,
             resource,
-            attributes,
+            {KIND: "AGENT", **attributes},
             kind=SpanKind.SERVER,
-            status=Status(StatusCode.ERROR) if failed else Status(),
+            status=_status(error_type(record), record.error.reason if record.error is not None else ""),
             start_time=_time(record, 0.0),
             end_time=_time(record, record.seconds),
             instrumentation_scope=SCOPE,
@@ -125,17 +125,25 @@ def make_spans(record: ExchangeRecord, trace: TraceContext, resource: Resource, 
     return spans + [_step_span(step, record, delivery, trace, root, resource) for step in record.steps]
 
 
+def _status(error: str, reason: str = "") -> Status:
+    """Return ERROR for every run that failed or was refused, as the conventions for generative AI say."""
+    return Status(StatusCode.ERROR, _text(f"{error}: {reason}" if reason else error)) if error else Status()
+
+
 def _step_span(
     step: Step, record: ExchangeRecord, delivery: Delivery, trace: TraceContext, root: SpanContext, resource: Resource
 ) -> ReadableSpan:
     is_upstream = step.name == "upstream"
+    attributes = _attributes(UPSTREAM, record, delivery) if is_upstream else {}
+    status = attributes.get("http.response.status_code", 0)
     return ReadableSpan(
         step.name,
         _context(trace, int(trace.span, 16) if is_upstream else random.getrandbits(64) or 1, root.trace_state),
         root,
         resource,
-        _attributes(UPSTREAM, record, delivery) if is_upstream else {},
+        {KIND: "CHAIN", **attributes},
         kind=SpanKind.CLIENT if is_upstream else SpanKind.INTERNAL,
+        status=_status(str(status) if status >= 400 else ""),
         start_time=_time(record, step.start),
         end_time=_time(record, step.start + step.seconds),
         instrumentation_scope=SCOPE,

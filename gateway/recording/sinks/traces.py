@@ -40,7 +40,11 @@ class TraceSink:
     def __init__(self, settings: Traces, exporter: SpanExporter | None = None) -> None:
         self._settings = settings
         self._resource = Resource.create(
-            {"service.name": settings.service_name, "service.version": version("mlc-gateway")}
+            {
+                "service.name": settings.service_name,
+                "service.version": version("mlc-gateway"),
+                "openinference.project.name": settings.service_name,
+            }
         )
         self._exporter = _CountingExporter(exporter or _exporter(settings))
         self._processor = BatchSpanProcessor(

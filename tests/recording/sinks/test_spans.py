@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 import ssl
+from hashlib import sha256
 from pathlib import Path
 from threading import Thread
 
+import msgspec
 import pytest
 import trustme
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.semconv.attributes import error_attributes, http_attributes, url_attributes
 
 from gateway.config.schema import Traces
 from gateway.config.types import Secret
@@ -25,7 +29,7 @@ from gateway.observe.record import (
     Usage,
 )
 from gateway.providers import registry
-from gateway.recording.sinks.spans import ATTRIBUTES, MESSAGES, PROVIDERS, UPSTREAM, provider_name
+from gateway.recording.sinks.spans import ATTRIBUTES, KIND, MESSAGES, PROVIDERS, UPSTREAM, provider_name
 from gateway.recording.sinks.traces import TraceSink
 from gateway.recording.store import StoreError
 from tests.docs.pages import page
@@ -55,6 +59,8 @@ RUN: ExchangeRecord = record(
 )
 
 
+HASH, HELLO = sha256(b"a picture").hexdigest(), sha256(b"Hello\n").hexdigest()
+SHOWN = f"[MEDIA type=image/png length=9 sha256={HASH}]"
 MEMORY_ID = {"name": "memory_id", "result": "m"}
 
 
@@ -104,7 +110,9 @@ def test_attributes_of_a_run() -> None:
         "gen_ai.usage.output_tokens": 42,
         "http.request.method": "POST",
         "http.response.status_code": 200,
+        "url.scheme": "http",
         "url.path": "/_plugins/_ml/agents/a1/_execute",
+        "openinference.span.kind": "AGENT",
         "client.address": "127.0.0.1",
         "user_agent.original": "curl/8",
         "mlc.request_id": "r1",
@@ -123,6 +131,7 @@ def test_attributes_of_a_run() -> None:
         "http.request.method": "POST",
         "http.response.status_code": 200,
         "url.path": "/_plugins/_ml/agents/a1/_execute",
+        "openinference.span.kind": "CHAIN",
     }
 
 
@@ -130,10 +139,10 @@ def test_attributes_of_a_run() -> None:
     ("values", "error", "failed"),
     [
         ({"status": 200}, None, False),
-        ({"status": 404}, "404", False),
+        ({"status": 404}, "404", True),
         ({"status": 503}, "503", True),
         ({"status": 0}, "cut", True),
-        ({"status": 400, "error": RecordedError("UndeliverableContent", "no")}, "UndeliverableContent", False),
+        ({"status": 400, "error": RecordedError("UndeliverableContent", "no")}, "UndeliverableContent", True),
     ],
 )
 def test_errors(values: dict[str, object], error: str | None, failed: bool) -> None:
@@ -142,6 +151,16 @@ def test_errors(values: dict[str, object], error: str | None, failed: bool) -> N
         root = collector.spans[0]
     assert attributes(root.attributes).get("error.type") == error
     assert (root.status.code == root.status.STATUS_CODE_ERROR) is failed
+    assert root.status.message == (f"{error}: no" if "error" in values else error or "")
+
+
+def test_a_request_to_the_cluster_that_failed_is_an_error_too() -> None:
+    run = msgspec.structs.replace(RUN, status=503, response=HttpMessage())
+    with running_collector() as collector:
+        send([run], collector)
+        *others, upstream = collector.spans[1:]
+    assert (upstream.status.code, upstream.status.message) == (upstream.status.STATUS_CODE_ERROR, "503")
+    assert {span.status.code for span in others} == {upstream.status.STATUS_CODE_UNSET}
 
 
 def test_codes_of_a_refusal() -> None:
@@ -165,13 +184,13 @@ def test_only_sampled_runs_are_sent() -> None:
             {"input": "Hello"},
             {"inference_results": [{"output": [MEMORY_ID, {"name": "response", "result": "Hi"}]}]},
             [{"role": "user", "parts": [{"type": "text", "content": "Hello"}]}],
-            [{"role": "assistant", "parts": [{"type": "text", "content": "Hi"}]}],
+            [{"role": "assistant", "parts": [{"type": "text", "content": "Hi"}], "finish_reason": "stop"}],
         ),
         (
             {"parameters": {"question": "Hello"}},
             {"inference_results": [{"output": [{"name": "response", "dataAsMap": {"response": "Hi"}}]}]},
             [{"role": "user", "parts": [{"type": "text", "content": "Hello"}]}],
-            [{"role": "assistant", "parts": [{"type": "text", "content": "Hi"}]}],
+            [{"role": "assistant", "parts": [{"type": "text", "content": "Hi"}], "finish_reason": "stop"}],
         ),
         (
             {
@@ -180,8 +199,10 @@ def test_only_sampled_runs_are_sent() -> None:
                     {
                         "role": "user",
                         "content": [
-                            {"type": "image", "source": {"type": "base64", "data": "[MEDIA type=image/png]"}},
-                            {"type": "image", "source": {"type": "url", "url": "https://a/b.png"}},
+                            {"type": "image", "source": {"type": "base64", "format": "png", "data": SHOWN}},
+                            {"type": "image", "source": {"type": "url", "url": "https://me:s3cret@a/b.png?sig=s3cret"}},
+                            {"document": {"format": "txt", "source": {"bytes": "SGVsbG8K"}}},
+                            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{SHOWN}"}},
                         ],
                     },
                 ]
@@ -192,12 +213,46 @@ def test_only_sampled_runs_are_sent() -> None:
                 {
                     "role": "user",
                     "parts": [
-                        {"type": "blob", "modality": "image", "content": "[MEDIA type=image/png]"},
+                        {"type": "file", "modality": "image", "mime_type": "image/png", "file_id": f"sha256:{HASH}"},
                         {"type": "uri", "modality": "image", "uri": "https://a/b.png"},
+                        {
+                            "type": "file", "modality": "document", "mime_type": "text/plain",
+                            "file_id": f"sha256:{HELLO}",
+                        },
+                        {"type": "file", "modality": "image", "mime_type": "image/png", "file_id": f"sha256:{HASH}"},
                     ],
                 },
             ],
-            [{"role": "assistant", "parts": [{"type": "text", "content": "Hi"}]}],
+            [{"role": "assistant", "parts": [{"type": "text", "content": "Hi"}], "finish_reason": "stop"}],
+        ),
+        (
+            {
+                "input": [
+                    {"role": "user", "content": [{"text": "Rain?"}]},
+                    {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]},
+                    {"role": "tool", "tool_call_id": "c", "content": "yes"},
+                    {"role": "assistant", "content": [{"toolUse": {"toolUseId": "d", "name": "g", "input": {}}}]},
+                    {"role": "user", "content": [{"toolResult": {"toolUseId": "d", "content": [{"json": {"a": 1}}]}}]},
+                ]
+            },
+            {"stop_reason": "max_tokens", "message": {"content": [{"toolUse": {"toolUseId": "e", "name": "h"}}]}},
+            [
+                {"role": "user", "parts": [{"type": "text", "content": "Rain?"}]},
+                {"role": "assistant", "parts": [{"type": "tool_call", "id": "c", "name": "f", "arguments": "{}"}]},
+                {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "response": "yes"}]},
+                {"role": "assistant", "parts": [{"type": "tool_call", "id": "d", "name": "g", "arguments": {}}]},
+                {
+                    "role": "user",
+                    "parts": [{"type": "tool_call_response", "id": "d", "response": [{"json": {"a": 1}}]}],
+                },
+            ],
+            [
+                {
+                    "role": "assistant",
+                    "parts": [{"type": "tool_call", "id": "e", "name": "h", "arguments": None}],
+                    "finish_reason": "length",
+                }
+            ],
         ),
         ({"input": 7}, [], None, None),
     ],
@@ -215,8 +270,8 @@ def test_messages_by_choice(
         send([run], collector)
         send([run], collector, messages=True)
         without, found = (attributes(span.attributes) for span in collector.spans)
-    assert not MESSAGES.keys() & without.keys()
-    messages = [json.loads(found[name]) if name in found else None for name in MESSAGES]
+    assert without.keys().isdisjoint(MESSAGES)
+    messages = [json.loads(found[name]) if name in found else None for name in MESSAGES[:2]]
     assert messages == [expected_input, expected_output]
 
 
@@ -251,7 +306,72 @@ def test_every_provider_has_a_name_of_the_conventions() -> None:
 
 def test_every_attribute_is_in_the_table_of_the_docs() -> None:
     documented = set(re.findall(r"^\| `([a-z_]+\.[a-z_.]+)` \|", page("reference/telemetry.md"), re.MULTILINE))
-    assert documented == {*ATTRIBUTES, *UPSTREAM, *MESSAGES}
+    assert documented == {*ATTRIBUTES, *UPSTREAM, *MESSAGES, KIND}
+
+
+def test_the_names_are_those_of_the_newest_conventions() -> None:
+    """opentelemetry-semantic-conventions is generated from them; HTTP's required attributes are there too."""
+    ours = {name for name in (*ATTRIBUTES, *MESSAGES) if name.startswith("gen_ai.")}
+    theirs = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+    deprecated = {"gen_ai.system", "gen_ai.prompt", "gen_ai.completion"}
+    assert ours <= theirs - deprecated
+    assert {one.value for one in gen_ai_attributes.GenAiProviderNameValues} >= set(PROVIDERS.values())
+    assert "invoke_agent" in {one.value for one in gen_ai_attributes.GenAiOperationNameValues}
+    required = {http_attributes.HTTP_REQUEST_METHOD, url_attributes.URL_PATH, url_attributes.URL_SCHEME}
+    assert required <= ATTRIBUTES.keys()
+    assert error_attributes.ERROR_TYPE in ATTRIBUTES
+
+
+def test_what_lists_of_viewers_show() -> None:
+    sent = [{"role": "user", "content": [{"text": "What is"}, {"type": "image", "source": {"data": SHOWN}}]}]
+    answer = {"inference_results": [{"output": [{"name": "response", "result": "A clock."}]}]}
+    texts = [json.dumps(one) for one in ({"input": sent}, answer)]
+    bodies = [HttpMessage((), Body(1, text)) for text in texts]
+    with running_collector() as collector:
+        send([record(trace=TRACE, request=bodies[0], response=bodies[1])], collector, messages=True)
+        known = attributes(collector.spans[0].attributes)
+    assert known["input.value"] == f"What is\n[image/png sha256:{HASH[:8]}]"
+    assert known["output.value"] == "A clock."
+
+
+def test_the_answer_of_a_stream_is_a_message_too() -> None:
+    def event(content: str, is_last: bool) -> str:
+        output = {"name": "response", "dataAsMap": {"content": content, "is_last": is_last}}
+        return f"data: {json.dumps({'inference_results': [{'output': [output]}]})}\n\n"
+
+    stream = event("It is ", False) + event("noon.", False) + event("", True)
+    run = record(
+        trace=TRACE,
+        intent="execute_stream",
+        request=HttpMessage((), Body(1, '{"input": "When?"}')),
+        response=HttpMessage((), Body(1, stream)),
+    )
+    with running_collector() as collector:
+        send([run], collector, messages=True)
+        known = attributes(collector.spans[0].attributes)
+    assert known["gen_ai.request.stream"] is True
+    assert json.loads(known["gen_ai.output.messages"])[0]["parts"] == [{"type": "text", "content": "It is noon."}]
+    assert known["output.value"] == "It is noon."
+
+
+def test_a_medium_is_never_whole() -> None:
+    data = "QUJD" * 3
+    blocks = [
+        {"type": "image", "source": {"type": "base64", "format": "png", "data": data}},
+        {"type": "image", "base64": data, "mime_type": "image/png"},
+        {"image": {"format": "png", "source": {"bytes": data}}},
+        {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}},
+        {"inlineData": {"mimeType": "image/png", "data": data}},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}},
+    ]
+    run = record(trace=TRACE, request=HttpMessage((), Body(1, json.dumps({"input": blocks}))))
+    with running_collector() as collector:
+        send([run], collector, messages=True)
+        parts = json.loads(attributes(collector.spans[0].attributes)["gen_ai.input.messages"])[0]["parts"]
+        assert not [body for body in collector.bodies if data.encode() in body]
+    assert [part["type"] for part in parts] == ["file"] * 6
+    assert {part["file_id"] for part in parts} == {f"sha256:{sha256(b'ABC' * 3).hexdigest()}"}
+    assert [part["mime_type"] for part in parts] == ["image/png"] * 3 + ["audio/wav"] + ["image/png"] * 2
 
 
 def test_the_sdk_is_imported_only_where_spans_are_made() -> None:
