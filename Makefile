@@ -7,6 +7,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 STRANDS := .venv-strands
+LITELLM := .venv-litellm
 MITMPROXY := .venv-mitmproxy
 PHOENIX := .venv-phoenix
 CLIENTS := .venv-clients
@@ -18,7 +19,7 @@ SIZE ?=
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-browser test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
 	bench-capture soak attacks matrix upgrades memory-kills inspector-kills cluster-ml strands bench-memory front-ends \
-	bench-inspector mitmproxy phoenix dist clean
+	bench-inspector bench-streams mitmproxy phoenix dist clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -141,6 +142,15 @@ $(PHOENIX)/.installed: tests/telemetry/phoenix/requirements.lock
 		-r tests/telemetry/phoenix/requirements.lock
 	touch $@
 
+$(LITELLM)/.installed: bench/peers/litellm/requirements.lock
+	test -x $(LITELLM)/bin/python || $(or $(PYTHON),python3) -m venv $(LITELLM)
+	$(LITELLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+		-r bench/peers/litellm/requirements.lock
+	touch $@
+
+bench-streams: $(STAMP) $(LITELLM)/.installed ## streams through the adapters' port, beside LiteLLM's proxy (ARGS="--rounds 3")
+	$(PY) -m bench.streams $(ARGS)
+
 # LangChain, LlamaIndex and OpenAI's agents, each with packages of its own.
 $(CLIENTS)/.installed: tests/adapters/clients/requirements.lock
 	test -x $(CLIENTS)/bin/python || $(or $(PYTHON),python3) -m venv $(CLIENTS)
@@ -163,4 +173,5 @@ phoenix: $(STAMP) $(PHOENIX)/.installed ## Phoenix shows our traces
 	$(PY) -m pytest tests/telemetry/test_phoenix.py $(ARGS)
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) $(STRANDS) $(MITMPROXY) $(PHOENIX) $(CLIENTS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(STRANDS) $(MITMPROXY) $(LITELLM) $(PHOENIX) $(CLIENTS) .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache

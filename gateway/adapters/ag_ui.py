@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 from ag_ui.core import (
     PROTOCOL_VERSION,
     BaseEvent,
@@ -30,13 +31,14 @@ from ag_ui.core import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gateway.adapters.ag_ui_input import modern, native_body, read_request, snapshot, write_input
-from gateway.adapters.errors import AdapterError, Fault, of_gateway, refuse, relocated
-from gateway.adapters.requests import Place, address_of, read_body, stream
+from gateway.adapters.ag_ui_input import modern, native_body, read_request, refuse_resume, snapshot, write_input
+from gateway.adapters.errors import INTERNAL_ERROR, AdapterError, Fault, of_gateway, relocated
+from gateway.adapters.requests import Place, address_of, plain, read_body, stream
 from gateway.adapters.run import RunInput, begin_run, failed
 from gateway.codes import CODES
 from gateway.errors import GatewayError
@@ -100,7 +102,11 @@ class EventWriter:
         self._agent = agent
 
     def write(self, event: RunEvent) -> Iterator[bytes]:
-        """Return what an event of the run becomes."""
+        """Return what an event of the run becomes.
+
+        Raises:
+            AdapterError: it has messages that are none of AG-UI.
+        """
         match event:
             case TextDelta():
                 if not self._text_id:
@@ -152,7 +158,13 @@ class EventWriter:
         yield self._finished()
 
     def _snapshot(self, messages: Sequence[dict[str, Any]]) -> bytes:
-        return frame(MessagesSnapshotEvent.model_validate({"messages": [modern(one, "messages") for one in messages]}))
+        written = [modern(one, f"messages[{index}]") for index, one in enumerate(messages)]
+        try:
+            return frame(MessagesSnapshotEvent.model_validate({"messages": written}))
+        except ValidationError as error:
+            place = ".".join(map(str, error.errors()[0]["loc"]))
+            text = f"The cluster's copy of the conversation is no list of AG-UI messages: {place}."
+            raise AdapterError(Fault(502, "ClusterError", text, may_have_run=True)) from None
 
     def _end_text(self) -> Iterator[bytes]:
         if self._text_id:
@@ -192,16 +204,16 @@ class AgUi:
             fault = error.fault
             detail = {"type": fault.type, "message": fault.message, "field": fault.place}
             return JSONResponse({"error": detail}, fault.status)
-        return stream(
-            self._events(place, request, asked, len(body) <= SMALL_TEXT), place.settings.adapters.comment_seconds, {}
-        )
+        writer = EventWriter(asked)
+        events = self._events(place, request, asked, len(body) <= SMALL_TEXT, writer)
+        return stream(events, place.settings.adapters.comment_seconds, {}, lambda: writer.error(INTERNAL_ERROR))
 
     async def _events(
-        self, place: Place, request: Request, asked: RunAgentInput, small: bool
+        self, place: Place, request: Request, asked: RunAgentInput, small: bool, writer: EventWriter
     ) -> AsyncGenerator[bytes, None]:
-        writer = EventWriter(asked)
         yield writer.started()
         try:
+            refuse_resume(asked)
             caller = place.caller(request)
             agent = await place.agents(caller).find(request.path_params["agent"])
             writer.use(agent)
@@ -239,10 +251,7 @@ class AgUi:
 
 
 def _read(body: bytes) -> RunAgentInput:
-    try:
-        return read_request(json.loads(body))
-    except (ValueError, RecursionError) as error:
-        raise refuse(400, f"The body is not valid JSON: {error}.") from None
+    return read_request(plain(msgspec.Raw(body)))
 
 
 def _thread(thread_id: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ag_ui.core import RunAgentInput
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from gateway.adapters.errors import refuse
 from gateway.execute.streams import google_signature
@@ -43,6 +44,20 @@ def read_request(document: Any) -> RunAgentInput:
         first = error.errors(include_url=False, include_input=False)[0]
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
         raise refuse(400, f"The body is not an AG-UI request: {place}: {first['msg']}.", place) from None
+
+
+def refuse_resume(request: RunAgentInput) -> None:
+    """Refuse the answers to interrupts: no agent behind the gateway interrupts a run.
+
+    Raises:
+        AdapterError: there are some.
+    """
+    if request.resume:
+        text = (
+            "`resume` can't be sent to an agent of ML Commons, as none interrupts a run. Leave it out, and send the "
+            "answer as a message: of a tool if it is that of a call, otherwise of the user."
+        )
+        raise refuse(400, text, "resume")
 
 
 def modern(message: Any, at: str) -> Any:
@@ -101,7 +116,15 @@ def write_input(request: RunAgentInput) -> tuple[list[dict[str, Any]], list[str]
 
 
 def _dump(request: RunAgentInput) -> dict[str, Any]:
-    document: dict[str, Any] = request.model_dump(by_alias=True, exclude_none=True, mode="json")
+    """Return the members of a request, and of all in it.
+
+    Raises:
+        AdapterError: they are nested too deeply to be written.
+    """
+    try:
+        document: dict[str, Any] = request.model_dump(by_alias=True, exclude_none=True, mode="json")
+    except PydanticSerializationError:
+        raise refuse(400, "The values of the request are nested too deeply.") from None
     return document
 
 

@@ -14,16 +14,18 @@ from gateway.adapters.errors import AdapterError, Fault, of_answer, of_gateway, 
 from gateway.agents.errors import AgentNotFound
 from gateway.errors import GatewayError
 from gateway.mlcommons.profile import AgentProfile
+from gateway.offload import run_here_if
+from gateway.providers.responses import member
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.local_client import send_request
+from gateway.unified.limits import SMALL_TEXT
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _MADE_ID = re.compile(r"[A-Za-z0-9_-]{20}")
 """Ids that a cluster makes. Anything else is more likely a name, and is looked for as one first."""
 _SEARCH = "/_plugins/_ml/agents/_search"
-_PAGE = 1_000
 _MOST = 10_000
-"""Agents that are listed: as far as a search of OpenSearch reaches."""
+"""Agents that one search of OpenSearch can show. All come in one answer, as pages of several searches may overlap."""
 
 
 @runtime_checkable
@@ -68,9 +70,9 @@ class Agents:
         denied: AdapterError | None = None
         agents: Sequence[Agent] = []
         try:
-            agents = [agent for agent in await self._search({"match": {"name": named}}, _PAGE) if agent.name == named]
-        except AdapterError as error:  # who may read an agent may not be allowed to search for one
-            if error.fault.status != 403:
+            agents = [agent for agent in await self._search({"match": {"name": named}}) if agent.name == named]
+        except AdapterError as error:  # who may read an agent may not be allowed to search for one, or find too many
+            if error.fault.status not in (400, 403):
                 raise
             denied = error
         if not agents and _ID.fullmatch(named) and (agent := await self._of_id(named)) is not None:
@@ -98,7 +100,7 @@ class Agents:
         """
         if self._names:
             return [Agent(id, name) for name, id in sorted(self._names.items())]
-        return sorted(await self._search({"match_all": {}}, _MOST), key=lambda agent: (agent.name, agent.id))
+        return sorted(await self._search({"match_all": {}}), key=lambda agent: (agent.name, agent.id))
 
     async def _of_id(self, id: str) -> AgentProfile | None:
         """Return the agent of this id; None if there is none."""
@@ -117,31 +119,50 @@ class Agents:
         except GatewayError as error:
             raise of_gateway(error) from None
 
-    async def _search(self, query: Any, most: int) -> list[Agent]:
-        found: list[Agent] = []
-        while len(found) < most:
-            body = json.dumps({"query": query, "from": len(found), "size": min(_PAGE, most)}).encode()
-            headers = [*self._caller.items(), ("content-type", "application/json"), ("accept-encoding", "identity")]
-            response = await send_request(self._port, "POST", _SEARCH, headers, body)
-            try:
-                answer = await response.read()
-            finally:
-                response.close()
-            if response.status != 200:
-                raise of_answer(response.status, answer)
-            page = [agent for hit in _hits(answer) if (agent := _agent(hit)) is not None]
-            found += page
-            if len(page) < _PAGE:
-                break
-        return found
+    async def _search(self, query: Any) -> list[Agent]:
+        """Return the agents that match.
+
+        Raises:
+            AdapterError: the cluster refuses, or there are more than a search can show.
+        """
+        fields = ["name", "created_time"]
+        search = {"query": query, "size": _MOST, "_source": fields, "track_total_hits": True}
+        headers = [*self._caller.items(), ("content-type", "application/json"), ("accept-encoding", "identity")]
+        response = await send_request(self._port, "POST", _SEARCH, headers, json.dumps(search).encode())
+        try:
+            answer = await response.read()
+        finally:
+            response.close()
+        if response.status == 404 and b"index_not_found" in answer:
+            return []  # no agent was ever registered
+        if response.status != 200:
+            raise of_answer(response.status, answer)
+        hits, total = await run_here_if(len(answer) <= SMALL_TEXT, _read_hits, answer)
+        if total > len(hits) and len(hits) >= _MOST:
+            raise refuse(
+                400,
+                f"There are {total} such agents, and a search shows {_MOST}. Name the agent by its id; the operator "
+                "can give the agents names in `adapters.agents`.",
+            )
+        return [agent for hit in hits if (agent := _agent(hit)) is not None]
 
 
-def _hits(answer: bytes) -> list[Any]:
+def _read_hits(answer: bytes) -> tuple[list[Any], int]:
+    """Return the hits of a search, and how many there are in all.
+
+    Raises:
+        AdapterError: it is no answer of a search, or a shard did not answer.
+    """
     try:
-        hits = json.loads(answer)["hits"]["hits"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise AdapterError(Fault(502, "ClusterError", "The cluster's list of agents can't be read.")) from None
-    return hits if isinstance(hits, list) else []
+        document = json.loads(answer)
+    except (ValueError, RecursionError):
+        document = None
+    hits, total = member(document, "hits", "hits"), member(document, "hits", "total", "value")
+    if not isinstance(hits, list):
+        raise AdapterError(Fault(502, "ClusterError", "The cluster's list of agents can't be read."))
+    if member(document, "_shards", "failed"):
+        raise AdapterError(Fault(502, "ClusterError", "The cluster could not search all of its agents. Try again."))
+    return hits, total if isinstance(total, int) else len(hits)
 
 
 def _agent(hit: Any) -> Agent | None:

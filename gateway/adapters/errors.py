@@ -41,6 +41,9 @@ class Fault(Struct, frozen=True):
     may_have_run: bool = False
 
 
+INTERNAL_ERROR = Fault(500, "InternalError", INTERNAL, may_have_run=True)
+
+
 class AdapterError(Exception):
     """A request that is refused, or whose run has failed."""
 

@@ -7,9 +7,12 @@ import contextlib
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from ipaddress import ip_address
+from math import ceil
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -19,11 +22,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway.adapters.errors import INTERNAL
 from gateway.adapters.requests import Place
 from gateway.config.adapters import Adapters
 from gateway.config.consistency import is_local
+from gateway.config.schema import ClientTimeouts
+from gateway.config.types import YEAR
 from gateway.notices import HEADER
 from gateway.observe.logs import Logger
 from gateway.proxy.acceptor import BACKLOG, bind
@@ -58,14 +64,14 @@ class AdapterListener:
         settings = self._place.settings
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=partial(_Connection, timeouts=settings.listen.timeouts),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=int(settings.listen.timeouts.keepalive) or 75,
+            timeout_keep_alive=ceil(settings.listen.timeouts.keepalive or YEAR),
             timeout_graceful_shutdown=max(1, int(settings.listen.shutdown_seconds)),
             h11_max_incomplete_event_size=settings.limits.head,
         )
@@ -116,6 +122,71 @@ class AdapterListener:
             await self._serving
 
 
+class _Timer:
+    """Calls `then` after some seconds, unless it is stopped before. seconds: 0 for never."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, then: Callable[[], None]) -> None:
+        self._loop, self._seconds, self._then = loop, seconds, then
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Start, unless it is running."""
+        if self._seconds and self._handle is None:
+            self._handle = self._loop.call_later(self._seconds, self._then)
+
+    def stop(self) -> None:
+        """Stop."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
+_LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class _Connection(H11Protocol):
+    """Limits the time in which a client sends a head, and goes on to read an answer: uvicorn limits neither."""
+
+    def __init__(self, *args: Any, timeouts: ClientTimeouts, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._head = _Timer(self.loop, timeouts.head, self._end_late_head)
+        self._read = _Timer(self.loop, timeouts.send, lambda: self.transport.abort())
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first head."""
+        super().connection_made(transport)
+        self._head.start()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest of a head, if that is what is missing."""
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self._head.start()
+        else:
+            self._head.stop()
+
+    def _end_late_head(self) -> None:
+        if self.conn.trailing_data[0]:
+            self.transport.write(_LATE)
+        self.transport.close()
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._read.start()
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
+        self._read.stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing more."""
+        self._head.stop()
+        self._read.stop()
+        super().connection_lost(exc)
+
+
 class _Server(uvicorn.Server):
     """A server that leaves signals to the gateway."""
 
@@ -137,7 +208,7 @@ class _Guarded:
         return CORSMiddleware(
             self._app,
             allow_origins=origins,
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=[HEADER, "X-Request-Id", "Retry-After", "X-Should-Retry", "Mcp-Session-Id"],
             max_age=600,

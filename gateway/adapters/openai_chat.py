@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gateway.adapters.agents import Agent
-from gateway.adapters.errors import AdapterError, refuse
+from gateway.adapters.errors import INTERNAL_ERROR, AdapterError, refuse
 from gateway.adapters.openai_common import (
     SAMPLING_LEFT_OUT,
     TOOLS_LEFT_OUT,
@@ -232,7 +232,11 @@ class OpenAI:
         completion, result = Completion(asked.model), RunResult()
         if asked.streams:
             return await answer_stream(
-                place, place.begin(given), notices, lambda run: write_stream(run, completion, asked.with_usage)
+                place,
+                place.begin(given),
+                notices,
+                lambda run: write_stream(run, completion, asked.with_usage),
+                lambda: frame(write_error(INTERNAL_ERROR)),
             )
         return await answer_whole(request, place.begin(given), notices, result.take, lambda: completion.whole(result))
 

@@ -139,8 +139,9 @@ async def answer_stream(
     beginning: Awaitable[AgentRun],
     notices: Sequence[str],
     frames: Callable[[RunScope], AsyncGenerator[bytes, None]],
+    fault: Callable[[], bytes],
 ) -> Response:
-    """Return the response for a streamed run.
+    """Return the response for a streamed run. fault: see `stream`.
 
     Raises:
         AdapterError: the run is refused before it is time to begin the stream with a comment.
@@ -148,4 +149,4 @@ async def answer_stream(
     seconds = place.settings.adapters.comment_seconds
     run = await begin_within(beginning, seconds)
     known = run.notices if isinstance(run, AgentRun) else ()
-    return stream(frames(RunScope(run)), seconds, notice_headers([*known, *notices]))
+    return stream(frames(RunScope(run)), seconds, notice_headers([*known, *notices]), fault)

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gateway.adapters.errors import AdapterError, Fault, of_gateway, refuse, relocated
+from gateway.adapters.errors import INTERNAL_ERROR, AdapterError, Fault, of_answer, of_gateway, refuse, relocated
 from gateway.adapters.openai_chat import finish_reason
 from gateway.adapters.openai_common import (
     NO_TOOLS,
@@ -39,6 +39,7 @@ from gateway.memory.model import StoredMessage
 from gateway.mlcommons.profile import AgentProfile
 from gateway.offload import run_here_if
 from gateway.ports import SessionUse
+from gateway.proxy.local_client import send_request
 from gateway.unified.limits import SMALL_TEXT
 
 MESSAGES_LEFT_OUT = "MESSAGES_LEFT_OUT"
@@ -254,6 +255,10 @@ class Answer:
         self._number += 1
         return b"event: %b\ndata: %b\n\n" % (type.encode(), data)
 
+    def failed(self, fault: Fault) -> bytes:
+        """Return the last event of a run that has failed."""
+        return self.event("response.failed", response=self.document("failed", fault))
+
     def take(self, event: RunEvent) -> Iterator[bytes]:
         """Take an event of the run. Yield what a stream brings of it.
 
@@ -321,7 +326,7 @@ async def write_stream(run: RunScope, answer: Answer) -> AsyncGenerator[bytes, N
                 for written in answer.take(event):
                     yield written
     except AdapterError as error:
-        yield answer.event("response.failed", response=answer.document("failed", error.fault))
+        yield answer.failed(error.fault)
         return
     status = answer.status()
     yield answer.event(f"response.{status}", response=answer.document(status))
@@ -341,6 +346,9 @@ class Responses:
         return [
             Route("/v1/responses", answering(self.create, "input"), methods=["POST"]),
             Route("/v1/responses/{id}", answering(self.show, "input"), methods=["GET"]),
+            Route("/v1/responses/{id}", answering(self.delete, "input"), methods=["DELETE"]),
+            Route("/v1/responses/{id}/input_items", answering(_refuse_input_items), methods=["GET"]),
+            Route("/v1/responses/{id}/cancel", answering(_refuse_cancel), methods=["POST"]),
         ]
 
     async def create(self, request: Request) -> Response:
@@ -362,7 +370,9 @@ class Responses:
         answer = Answer(asked, str(id), bool(session.thread))
         beginning = _begin(place, given, asked, len(turns))
         if asked.streams:
-            return await answer_stream(place, beginning, notices, lambda run: write_stream(run, answer))
+            return await answer_stream(
+                place, beginning, notices, lambda run: write_stream(run, answer), lambda: answer.failed(INTERNAL_ERROR)
+            )
         return await answer_whole(
             request,
             beginning,
@@ -377,10 +387,7 @@ class Responses:
         Raises:
             AdapterError: there is none of this id.
         """
-        place, id = self._place(), ResponseId.read(request.path_params["id"])
-        caller = place.caller(request)
-        agent = await place.agents(caller).find_id(id.agent_id)
-        conversation = await _conversation(place, agent, id, caller)
+        id, agent, conversation = await self._find(request)
         asked = ResponsesRequest(agent.id, [], [], "", None, True, False, {}, NO_TOOLS, {}, False)
         answer = Answer(asked, str(id), True)
         for stored in conversation.messages:
@@ -390,6 +397,55 @@ class Responses:
                         list(answer.take(TextDelta(block["text"])))
         list(answer.take(RunEnded()))
         return JSONResponse(answer.document("completed"))
+
+    async def delete(self, request: Request) -> Response:
+        """Delete a response that is kept, and its session with it: a session without one of its turns would be another.
+
+        Raises:
+            AdapterError: there is none of this id, or its session has others.
+        """
+        id, _, conversation = await self._find(request)
+        others = {stored.turn for stored in conversation.messages} - {id.turn}
+        path = f"/_plugins/_ml/memory/{conversation.session_id}"
+        if others:
+            text = (
+                f"This response is one of {len(others) + 1} of a conversation, which can only be deleted as a whole: "
+                f"DELETE {path} on the gateway's data port."
+            )
+            raise refuse(400, text, "response_id")
+        place = self._place()
+        answer = await send_request(place.port, "DELETE", path, place.caller(request).items())
+        try:
+            body = await answer.read()
+        finally:
+            answer.close()
+        if answer.status != 200:
+            raise of_answer(answer.status, body, answer.header("retry-after"))
+        return JSONResponse({"id": str(id), "object": "response", "deleted": True})
+
+    async def _find(self, request: Request) -> tuple[ResponseId, AgentProfile, Conversation]:
+        """Return the response that a request names, its agent, and the conversation that it is of.
+
+        Raises:
+            AdapterError: there is none of this id.
+        """
+        place, id = self._place(), ResponseId.read(request.path_params["id"])
+        caller = place.caller(request)
+        agent = await place.agents(caller).find_id(id.agent_id)
+        return id, agent, await _conversation(place, agent, id, caller)
+
+
+async def _refuse_input_items(request: Request) -> Response:
+    text = (
+        "The items of a response's input are not listed here. The session that has the response shows its messages: "
+        "GET /_plugins/_ml/memory/{session}/messages on the gateway's data port."
+    )
+    raise refuse(400, text, "response_id")
+
+
+async def _refuse_cancel(request: Request) -> Response:
+    text = "Only a response in the background could be cancelled, and none is. To end a run, close its connection."
+    raise refuse(400, text, "response_id")
 
 
 async def _in_session(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -180,10 +180,15 @@ async def _left(request: Request) -> None:
         pass
 
 
-def stream(frames: AsyncGenerator[bytes, None], seconds: float, headers: Mapping[str, str]) -> Response:
-    """Return an event stream. It has a comment whenever there was nothing else to send for `seconds`."""
+def stream(
+    frames: AsyncGenerator[bytes, None], seconds: float, headers: Mapping[str, str], fault: Callable[[], bytes]
+) -> Response:
+    """Return an event stream. It has a comment whenever there was nothing else to send for `seconds`.
+
+    fault: returns the last frame of a stream that an internal error ends.
+    """
     own = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **headers}
-    return _EventStream(_with_comments(frames, seconds), headers=own, media_type=EVENTS)
+    return _EventStream(_with_comments(frames, seconds, fault), headers=own, media_type=EVENTS)
 
 
 class _EventStream(StreamingResponse):
@@ -196,7 +201,9 @@ class _EventStream(StreamingResponse):
             await self.body_iterator.aclose()  # type: ignore[attr-defined]
 
 
-async def _with_comments(frames: AsyncGenerator[bytes, None], seconds: float) -> AsyncIterator[bytes]:
+async def _with_comments(
+    frames: AsyncGenerator[bytes, None], seconds: float, fault: Callable[[], bytes]
+) -> AsyncIterator[bytes]:
     coming: asyncio.Future[bytes] | None = None
     try:
         while True:
@@ -208,6 +215,9 @@ async def _with_comments(frames: AsyncGenerator[bytes, None], seconds: float) ->
             yield frame
     except StopAsyncIteration:
         pass
+    except Exception:
+        yield fault()
+        raise
     finally:
         if coming is not None:
             coming.cancel()

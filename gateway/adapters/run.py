@@ -12,6 +12,7 @@ from multidict import CIMultiDict
 from gateway.adapters.errors import AdapterError, Fault, of_answer
 from gateway.execute.run_answer import decode, read_answer
 from gateway.execute.run_events import (
+    MOST,
     CallArguments,
     CallEnd,
     CallStart,
@@ -28,11 +29,16 @@ from gateway.execute.streams import google_signature
 from gateway.memory.model import Usage
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import HEADER
+from gateway.offload import run_here_if
 from gateway.ports import SessionUse
+from gateway.providers.responses import member
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.local_client import LocalResponse, send_request
+from gateway.unified.limits import SMALL_TEXT
 
 CUT = "The agent's answer broke off before it was whole."
+UNREADABLE = "The agent's answer has no text that can be read."
+TOO_LONG = f"The agent's answer is longer than {MOST >> 20} MiB."
 BROKEN_CALL = "The arguments of a tool call are not a JSON object: the cluster joins calls that an LLM makes at a time."
 
 
@@ -60,8 +66,9 @@ class AgentRun:
         last: RunEvent | None = None
         try:
             async for event in self._read():
-                if last is not None:
-                    continue  # the run is stored, and counted, with the end of its stream
+                if last is not None:  # the run is stored, and counted, with the end of its stream
+                    last = event if isinstance(event, RunFailed) and isinstance(last, RunEnded) else last
+                    continue
                 match event:
                     case CallStart():
                         arguments[event.id] = ""
@@ -79,7 +86,9 @@ class AgentRun:
 
     async def _read(self) -> AsyncIterator[RunEvent]:
         if not self._response.header("content-type").lower().startswith("text/event-stream"):
-            for event in events_of(read_answer(self._agent, await self._response.read())):
+            body = await self._response.read()
+            answer = await run_here_if(len(body) <= SMALL_TEXT, read_answer, self._agent, body)
+            for event in [*events_of(answer)] or [_unreadable(body)]:
                 yield event
             return
         reader = StreamReader(self._agent)
@@ -115,6 +124,14 @@ async def begin_run(port: DataPort, given: RunInput) -> AgentRun:
     raise of_answer(response.status, body, response.header("retry-after"))
 
 
+def _unreadable(body: bytes) -> RunFailed:
+    """Return the failure of a run whose whole answer has no text: the error in it, if it is one."""
+    if member(decode(body), "error") is None:
+        return RunFailed("", UNREADABLE)
+    fault = of_answer(200, body).fault
+    return RunFailed(fault.code, fault.message)
+
+
 def is_object(written: str) -> bool:
     """Return True for the arguments of a call: a JSON object, or nothing."""
     return not written or isinstance(decode(written), dict)
@@ -131,6 +148,7 @@ class RunResult:
         self.usage: Usage | None = None
         self.reason = ""
         self._texts: list[str] = []
+        self._size = 0
 
     @property
     def text(self) -> str:
@@ -141,8 +159,12 @@ class RunResult:
         """Take the next event.
 
         Raises:
-            AdapterError: the run has failed.
+            AdapterError: the run has failed, or says more than can be held.
         """
+        if isinstance(event, TextDelta | CallArguments):
+            self._size += len(event.text)
+            if self._size > MOST:
+                raise failed(RunFailed("", TOO_LONG))
         match event:
             case TextDelta():
                 self._texts.append(event.text)

@@ -16,7 +16,7 @@ from gateway.execute.body import is_json, read_async, replace_members
 from gateway.execute.deliveries import model_name, notice_header, with_notices
 from gateway.execute.handler import Handler
 from gateway.execute.run_answer import decode
-from gateway.execute.run_events import NOT_READ, StreamReader, read_usage
+from gateway.execute.run_events import NOT_READ, AnswerReader, read_usage
 from gateway.memory.model import Usage as Tokens
 from gateway.notices import Notice
 from gateway.observe.record import Usage
@@ -170,7 +170,7 @@ class PolicyRun(AnswerStage):
         self._guarded = guarded
         self._body = body
         self._notices = notices
-        self._stream = StreamReader(self._profile or NOT_READ)
+        self._stream = AnswerReader(self._profile or NOT_READ)
         self._checks_answer = guarded is not None and guarded.checks_answers
         self._measured = self._used_something = False
         self._usage: Usage | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -91,10 +92,11 @@ class Snapshot(Struct, frozen=True):
 
 
 class RunFailed(Struct, frozen=True):
-    """The run has failed. code: "" if the answer gives none."""
+    """The run has failed. code: "" if the answer gives none. broken: the event that says so is no valid JSON."""
 
     code: str
     text: str
+    broken: bool = False
 
 
 class RunEnded(Struct, frozen=True):
@@ -130,7 +132,7 @@ class RunFold:
         self._arguments: dict[str, list[str]] = {}
         self._memory_id = ""
         self._usage: Usage | None = None
-        self.ended = self._failed = False
+        self._ended = self._failed = False
 
     def add(self, event: RunEvent) -> None:
         """Take the next event."""
@@ -154,13 +156,13 @@ class RunFold:
             case RunFailed():
                 self._failed = True
             case RunEnded():
-                self.ended = True
+                self._ended = True
 
     def answer(self) -> RunAnswer:
         """Return what the events say so far. The run has failed if it has not ended."""
         uses = [self._finished(id) for id in list(self._uses)]
         reply = "".join(self._text)
-        if self._failed or not self.ended or (reply.startswith(_REMOTE_ERROR) and not self._messages):
+        if self._failed or not self._ended or (reply.startswith(_REMOTE_ERROR) and not self._messages):
             return RunAnswer(None, tuple(self._messages), self._usage, memory_id=self._memory_id, failed=True)
         reason = "tool_use" if uses else ""
         return RunAnswer(reply, (*self._messages, *assistant(reply, uses)), self._usage, reason, self._memory_id)
@@ -180,6 +182,12 @@ def _arguments(written: str) -> dict[str, Any]:
 
 
 _END = re.compile(rb"\r?\n\r?\n")
+_LONGEST_END = 4
+
+
+def is_whole(event: bytes) -> bool:
+    """Return True if the empty line at the end of an event is there."""
+    return _END.search(event, max(len(event) - _LONGEST_END, 0)) is not None
 
 
 class EventSplitter:
@@ -191,15 +199,16 @@ class EventSplitter:
 
     def feed(self, piece: bytes) -> list[bytes]:
         """Take the next bytes. Return the events that they complete, each with the empty line at its end."""
-        searched = max(len(self._pending) - 3, 0)  # an end may have begun there
+        searched = max(len(self._pending) - _LONGEST_END + 1, 0)  # an end may have begun there
         self._pending += piece
         begin, events = 0, []
         for end in _END.finditer(self._pending, searched):
             events.append(bytes(self._pending[begin : end.end()]))
             begin = end.end()
         if len(self._pending) - begin > self._longest:
-            events.append(bytes(self._pending[begin:]))
-            begin = len(self._pending)
+            cut = len(self._pending) - _LONGEST_END + 1
+            events.append(bytes(self._pending[begin:cut]))
+            begin = cut
         del self._pending[:begin]
         return events
 
@@ -214,55 +223,79 @@ def event_data(event: bytes) -> bytes:
     return b"\n".join(line[5:].lstrip(b" ") for line in event.splitlines() if line.startswith(b"data:"))
 
 
+BROKEN = "The cluster sent an event that is not valid JSON"
 MOST = 16 * 1024 * 1024
-"""Largest answer that is collected, in bytes."""
+"""Largest event that is read, and largest answer that is collected, in bytes."""
+TOO_LONG = f"The cluster sent an event of more than {MOST >> 20} MiB"
+_BROKEN_ERROR = re.compile(rb'data: ?\{"error": ?"(.*)"\}\s*', re.DOTALL)
+"""An error of the cluster, which escapes only quotes and line breaks of its message (docs/evidence/facts.md)."""
 
 
 class StreamReader:
-    """Reads a stream, and collects what its events say. most: bytes; of a longer answer nothing is kept."""
+    """Reads a stream of any length. An event that can't be read is a failure of the run."""
 
-    def __init__(self, profile: AgentProfile, most: int = MOST) -> None:
+    def __init__(self, profile: AgentProfile) -> None:
         self._profile = profile
-        self._most = most
-        self._size = 0
-        self._splitter = EventSplitter(most)
+        self._splitter = EventSplitter(MOST)
         self._parser: _Parser | None = None
-        self._fold: RunFold | None = None
 
     def feed(self, piece: bytes) -> list[RunEvent]:
         """Take the next bytes of the decoded body. Return what they say."""
-        self._size += len(piece)
-        if self.gave_up:
-            self._splitter, self._parser, self._fold = EventSplitter(self._most), None, None
-            return []
         return [event for written in self._splitter.feed(piece) for event in self._read(written)]
-
-    @property
-    def gave_up(self) -> bool:
-        """Return True if the stream is longer than `most`."""
-        return self._size > self._most
 
     @property
     def has_ended(self) -> bool:
         """Return whether an event reported the end of the run."""
-        return self._fold is not None and self._fold.ended
+        return self._parser is not None and self._parser.has_ended
+
+    def _read(self, event: bytes) -> list[RunEvent]:
+        if not is_whole(event):
+            return [RunFailed("", TOO_LONG)]
+        data = event_data(event).strip()
+        if data in (b"", b"[DONE]", b"null"):
+            return []
+        document = decode(data)
+        if document is None:
+            return [_repair(event)]
+        if not isinstance(document, dict):
+            return []
+        if self._parser is None:
+            reader = OutputReader(self._profile, hashlib.sha256(data).hexdigest()[:16])
+            self._parser = _Parser(reader, self._profile.agent_type is AgentType.AG_UI)
+        return list(self._parser.events(document))
+
+
+def _repair(event: bytes) -> RunFailed:
+    """Return what an event that is no valid JSON means: an error whose message the cluster did not escape, or that."""
+    match = _BROKEN_ERROR.fullmatch(event)
+    if match is None:
+        return RunFailed("", BROKEN, broken=True)
+    written = match[1].decode("utf-8", "replace")
+    return RunFailed("", written.replace('\\"', '"').replace("\\n", "\n"), broken=True)
+
+
+class AnswerReader(StreamReader):
+    """Collects what a stream says. most: bytes; of a longer one nothing is kept."""
+
+    def __init__(self, profile: AgentProfile, most: int = MOST) -> None:
+        super().__init__(profile)
+        self._left = most
+        self._fold = RunFold()
+
+    def feed(self, piece: bytes) -> list[RunEvent]:
+        """See `StreamReader`."""
+        events = super().feed(piece)
+        self._left -= len(piece)
+        if self._left < 0:
+            self._fold = RunFold()
+            return events
+        for event in events:
+            self._fold.add(event)
+        return events
 
     def answer(self) -> RunAnswer:
         """Return what was read. It has failed if an event reported an error, or the last event is missing."""
-        return RunAnswer(failed=True) if self._fold is None else self._fold.answer()
-
-    def _read(self, event: bytes) -> list[RunEvent]:
-        data = event_data(event)
-        document = decode(data)
-        if not isinstance(document, dict):
-            return []
-        if self._parser is None or self._fold is None:
-            reader = OutputReader(self._profile, hashlib.sha256(data).hexdigest()[:16])
-            self._parser, self._fold = _Parser(reader, self._profile.agent_type is AgentType.AG_UI), RunFold()
-        found = list(self._parser.events(document))
-        for one in found:
-            self._fold.add(one)
-        return found
+        return self._fold.answer()
 
 
 WHOLE_CALLS = '{"choices":[{"finish_reason":"tool_calls","message":{"tool_calls":['
@@ -304,15 +337,17 @@ class _Parser:
     def __init__(self, reader: OutputReader, ag_ui: bool) -> None:
         self._reader = reader
         self._ag_ui = ag_ui
-        self._has_text = self._has_results = self._has_ended = False
+        self._has_text = self._has_results = self.has_ended = False
         self._memory_id = ""
-        self._open: dict[str, None] = {}
-        """Calls without a result, in order."""
+        self._open: dict[str, bool] = {}
+        """Calls without a result, in order; whether their arguments may go on."""
+        self._starts: Counter[str] = Counter()
+        """How often a call of each id has begun. An LLM may use an id again in a later answer."""
 
     def events(self, document: dict[str, Any]) -> Iterator[RunEvent]:
         """Return what a document says."""
-        if "error" in document:
-            error = document["error"]
+        error = document.get("error")
+        if error is not None:
             yield RunFailed(text(member(error, "type")), text(member(error, "reason")) or _plain(error))
         elif "type" in document:
             yield from self._ag_ui_event(document)
@@ -336,8 +371,10 @@ class _Parser:
             yield SessionNamed(memory_id)
 
     def _ended(self, reason: str = "") -> Iterator[RunEvent]:
-        if not self._has_ended:
-            self._has_ended = True
+        for id in self._open:
+            yield from self._end_call(id)
+        if not self.has_ended:
+            self.has_ended = True
             yield RunEnded(reason)
 
     def _content(self, content: str) -> Iterator[RunEvent]:
@@ -363,21 +400,23 @@ class _Parser:
             for block in self._reader.tool_uses(calls):
                 use = block["toolUse"]
                 yield from self._start(use["toolUseId"], use["name"], use.get("reasoningSignature", ""))
-                yield CallArguments(use["toolUseId"], msgspec.json.encode(use["input"]).decode())
-                yield CallEnd(use["toolUseId"])
+                id = self._unique(use["toolUseId"])
+                yield CallArguments(id, msgspec.json.encode(use["input"]).decode())
+                yield from self._end_call(id)
 
     def _ag_ui_event(self, event: dict[str, Any]) -> Iterator[RunEvent]:
-        id, delta = text(event.get("toolCallId")), text(event.get("delta"))
+        own_id, delta = text(event.get("toolCallId")), text(event.get("delta"))
+        id = self._unique(own_id)
         match event.get("type"):
             case "TEXT_MESSAGE_CONTENT":
                 yield from self._delta(delta)
-            case "TOOL_CALL_START" if id:
-                for block in self._reader.tool_uses((ToolCall(id, text(event.get("toolCallName")), {}),)):
-                    yield from self._start(id, block["toolUse"]["name"])
-            case "TOOL_CALL_ARGS" if delta and id in self._open:
+            case "TOOL_CALL_START" if own_id and id not in self._open:
+                for block in self._reader.tool_uses((ToolCall(own_id, text(event.get("toolCallName")), {}),)):
+                    yield from self._start(own_id, block["toolUse"]["name"])
+            case "TOOL_CALL_ARGS" if delta and self._open.get(id):
                 yield CallArguments(id, delta)
-            case "TOOL_CALL_END" if id in self._open:
-                yield CallEnd(id)
+            case "TOOL_CALL_END":
+                yield from self._end_call(id)
             case "TOOL_CALL_RESULT":
                 yield from self._result(id, text(event.get("content")))
             case "MESSAGES_SNAPSHOT":
@@ -392,11 +431,24 @@ class _Parser:
             self._has_text = True
             yield TextDelta(piece)
 
-    def _start(self, id: str, name: str, signature: str = "") -> Iterator[RunEvent]:
-        self._open[id] = None
+    def _start(self, own_id: str, name: str, signature: str = "") -> Iterator[RunEvent]:
+        self._starts[own_id] += 1
+        id = self._unique(own_id)
+        self._open[id] = True
         yield CallStart(id, name, signature)
 
+    def _unique(self, own_id: str) -> str:
+        """Return the id of the last call that the cluster calls so, as no other call of the run has it."""
+        starts = self._starts[own_id]
+        return own_id if starts < 2 else f"{own_id}_{starts}"
+
+    def _end_call(self, id: str) -> Iterator[RunEvent]:
+        if self._open.get(id):
+            self._open[id] = False
+            yield CallEnd(id)
+
     def _result(self, id: str, output: str) -> Iterator[RunEvent]:
+        yield from self._end_call(id)
         if id in self._open:
             del self._open[id]
             self._has_text, self._has_results = False, True
@@ -427,7 +479,7 @@ def read_usage(profile: AgentProfile | None, body: bytes, streaming: bool) -> Us
     """
     profile = profile or NOT_READ
     if streaming and not body.lstrip().startswith(b"{"):
-        reader = StreamReader(profile)
+        reader = AnswerReader(profile)
         for start in range(0, len(body), _PIECE):
             reader.feed(body[start : start + _PIECE])
         return reader.answer().usage

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,6 +14,9 @@ from gateway.execute.output import with_memory_id
 from gateway.execute.reporter import Reporter
 from gateway.execute.run_answer import MEMORY_ID, TOKEN_USAGE, RunAnswer, decode, read_answer
 from gateway.execute.run_events import (
+    BROKEN,
+    TOO_LONG,
+    AnswerReader,
     CallArguments,
     CallEnd,
     CallStart,
@@ -29,6 +31,7 @@ from gateway.execute.run_events import (
     ToolResult,
     event_data,
     events_of,
+    is_whole,
 )
 from gateway.memory.model import Usage
 from gateway.mlcommons.generations import Generation
@@ -53,7 +56,7 @@ class SessionStream:
 
     def __init__(self, profile: AgentProfile, memory_id: str) -> None:
         self._memory_id = memory_id
-        self._reader = StreamReader(profile)
+        self._reader = AnswerReader(profile)
         self._splitter = EventSplitter(_LONGEST_EVENT)
         self._held: list[bytes] = []
 
@@ -104,20 +107,7 @@ def _event(document: dict[str, Any]) -> bytes:
     return b"data: %b\n\n" % msgspec.json.encode(document)
 
 
-_BROKEN_ERROR = re.compile(rb'data: ?\{"error": ?"(.*)"\}\s*', re.DOTALL)
-"""An error of the cluster, which escapes only quotes and line breaks of its message (docs/evidence/facts.md)."""
-_BROKEN = "The cluster sent an event that is not valid JSON"
 _CUT = "The cluster's answer ended before the run did; what was sent of it is not the whole answer"
-
-
-def _is_readable(event: bytes) -> bool:
-    """Return True for an event whose data is JSON, or that has none."""
-    data = event_data(event).strip()
-    return data in (b"", b"[DONE]", b"null") or decode(data) is not None
-
-
-def _unescape(written: str) -> str:
-    return written.replace('\\"', '"').replace("\\n", "\n")
 
 
 class StreamWatch(AnswerStage):
@@ -131,22 +121,26 @@ class StreamWatch(AnswerStage):
         self._reporter = reporter
         self._reader = StreamReader(profile)
         self._splitter = EventSplitter(_LONGEST_EVENT)
-        self._has_failed = False
+        self._has_failed = self._is_inside = False
 
     def feed(self, piece: bytes) -> bytes:
         """See `AnswerStage`."""
         return b"".join(map(self._take, self._splitter.feed(piece)))
 
     def _take(self, event: bytes) -> bytes:
-        kind = "reported"
-        if len(event) <= _LONGEST_EVENT and not _is_readable(event):
-            meant = _BROKEN_ERROR.fullmatch(event)
-            kind = "broken" if meant is None else "reported"
-            event = error_event(_BROKEN if meant is None else _unescape(meant[1].decode("utf-8", "replace")))
+        """Take an event, or a piece of one that is too long to be held. Return what is sent of it."""
+        begins, self._is_inside = not self._is_inside, not is_whole(event)
+        shown = event
         for found in self._reader.feed(event):
             if isinstance(found, RunFailed):
-                self._fail(kind, found.text)
-        return event
+                self._fail("broken" if found.text in (BROKEN, TOO_LONG) else "reported", found.text)
+                if found.broken:
+                    shown = error_event(found.text) if begins else event + self._error(found.text)
+        return shown
+
+    def _error(self, reason: str) -> bytes:
+        """Return the event of an error; first the end of the event that is being sent, if there is one."""
+        return (b"\n\n" if self._is_inside else b"") + error_event(reason)
 
     def _fail(self, kind: str, reason: str) -> None:
         self._has_failed = True
@@ -159,9 +153,9 @@ class StreamWatch(AnswerStage):
             return answer
         shown, rest = self.feed(body), self._splitter.rest()
         last = self._take(rest + b"\n\n") if decode(event_data(rest)) is not None else b""
-        if not (self._reader.has_ended or self._reader.gave_up or self._has_failed):
+        if not (self._reader.has_ended or self._has_failed):
             self._fail("cut", _CUT)
-            last += error_event(_CUT)
+            last += self._error(_CUT)
         return replace(answer, body=shown + last)
 
     def cut(self, error: GatewayError) -> bytes:
@@ -169,7 +163,7 @@ class StreamWatch(AnswerStage):
         if self._reader.has_ended or self._has_failed:
             return b""
         self._fail("cut", error.reason)
-        return error_event(error.summary)
+        return self._error(error.summary)
 
 
 # The stream that is made of a whole answer
@@ -242,14 +236,15 @@ def write_events(events: Iterable[RunEvent]) -> Iterator[bytes]:
     memory_id = ""
     calls: dict[str, dict[str, Any]] = {}
     for event in events:
-        if calls and not isinstance(event, CallStart | CallArguments | CallEnd):
+        if calls and not isinstance(event, CallStart | CallArguments | CallEnd | TextDelta):
             yield _piece(memory_id, _whole_calls(calls))
             calls = {}
         match event:
             case SessionNamed():
                 memory_id = event.memory_id
             case TextDelta():
-                yield _piece(memory_id, event.text)
+                for text in _unmistakable(event.text):
+                    yield _piece(memory_id, text)
             case CallStart():
                 calls[event.id] = {
                     "function": {"name": event.name, "arguments": ""},
@@ -266,6 +261,12 @@ def write_events(events: Iterable[RunEvent]) -> Iterator[bytes]:
             case RunEnded():
                 reason = {"stop_reason": event.reason} if event.reason else {}
                 yield _piece(memory_id, "", is_last=True, **reason)
+
+
+def _unmistakable(text: str) -> Iterator[str]:
+    """Yield a text in pieces of which none can be read as a tool call: only JSON is."""
+    rest = text.lstrip("[{")
+    yield from filter(None, (text[: len(text) - len(rest)], rest))
 
 
 def _piece(memory_id: str, content: str, is_last: bool = False, **more: str) -> bytes:

@@ -16,7 +16,7 @@ import msgspec
 import pybase64
 
 from gateway.execute.run_answer import RunAnswer, read_answer
-from gateway.execute.run_events import NOT_READ, StreamReader
+from gateway.execute.run_events import NOT_READ, AnswerReader
 from gateway.observe.record import Delivery, ExchangeRecord, HttpMessage
 from gateway.proxy.body_copy import ResponseCopy
 from gateway.proxy.capture import Bodies, Captured
@@ -80,7 +80,7 @@ def _answer(record: ExchangeRecord) -> RunAnswer:
     body = message.body.text.encode("utf-8", "replace")
     if body.lstrip().startswith(b"{"):
         return read_answer(profile, body)
-    reader = StreamReader(profile)
+    reader = AnswerReader(profile)
     reader.feed(body + b"\n\n")
     return reader.answer()
 

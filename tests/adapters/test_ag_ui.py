@@ -210,6 +210,19 @@ async def test_a_body_that_is_no_request_is_a_400(deploy: Deploy, body: Any, fie
             assert response.status == 415
 
 
+async def test_a_run_that_was_not_interrupted_is_not_resumed(deploy: Deploy) -> None:
+    entry = {"interruptId": "i", "status": "resolved", "payload": {"approved": True}}
+    async with deploy("3.4.0", streams=True) as deployed:
+        for messages in ([user("hi")], []):
+            *_, last = await run(deployed, "flow-openai_messages", asks(*messages, resume=[entry]))
+            assert last["type"] == "RUN_ERROR"
+            assert "send the answer as a message" in last["message"]
+        assert deployed.simulator.received == []
+        for empty in ([], None):
+            events = await run(deployed, "flow-openai_messages", asks(user("hi"), resume=empty))
+            assert events[-1]["type"] == "RUN_FINISHED"
+
+
 async def test_an_error_names_the_message_that_the_client_sent(deploy: Deploy) -> None:
     """The text about the application and the messages left out move the turns of the unified input."""
     wrong = user([{"type": "image", "source": {"type": "data", "value": "????", "mimeType": "image/png"}}])
@@ -227,6 +240,29 @@ async def test_what_dashboards_wrote_for_itself_is_left_out_with_a_notice(deploy
         events = await run(deployed, "flow-openai_messages", asks(own, user("hi")))
         assert "MESSAGES_LEFT_OUT" in [event["value"]["code"] for event in events if event["type"] == "CUSTOM"]
         assert "Error: no" not in json.dumps(deployed.asked)
+
+
+@pytest.mark.parametrize("member", ["threadId", "runId", "state", "messages"])
+@pytest.mark.parametrize("value", [rb'"\ud800"', b"NaN", b"1e999", b"[" * 5000 + b"]" * 5000], ids=str)
+async def test_a_value_that_is_no_json_of_utf_8_is_a_400(deploy: Deploy, member: str, value: bytes) -> None:
+    async with deploy("2.19.0") as deployed, deployed.http() as client:
+        body = json.dumps(asks(user("hi"), **{member: "@"})).encode().replace(b'"@"', value)
+        for written in (body, json.dumps(asks(user("hi"))).encode("utf-16")):
+            headers = {"Content-Type": "application/json"}
+            async with client.post("/ag-ui/conv-d", data=written, headers=headers) as response:
+                assert response.status == 400
+                assert "JSON" in (await response.json())["error"]["message"]
+
+
+@pytest.mark.parametrize("member", ["state", "forwardedProps"])
+async def test_a_value_that_is_nested_too_deeply_is_an_error(deploy: Deploy, member: str) -> None:
+    deep: list[Any] = []
+    for _ in range(400):
+        deep = [deep]
+    async with deploy("2.19.0") as deployed:
+        *_, last = await run(deployed, "conv-d", asks(user("hi"), **{member: deep}))
+        assert (last["type"], last["code"]) == ("RUN_ERROR", "ValidationException")
+        assert "nested" in last["message"]
 
 
 @pytest.mark.parametrize(

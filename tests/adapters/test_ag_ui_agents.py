@@ -105,3 +105,13 @@ async def test_media_of_1_0_are_sent_in_the_form_that_the_cluster_reads(start_ga
     events, sent = await ask(start_gateway, "text", asks(user([link])))
     assert sent is None
     assert "messages[0].content[0]" in events[-1]["message"]
+
+
+async def test_a_copy_of_the_conversation_that_is_none_is_an_error(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = RECORDED["streams"]["empty_messages"].replace('"role":"assistant"', '"rôle":"assistant"')
+    monkeypatch.setitem(RECORDED["streams"], "other messages", stream)
+    events, _ = await ask(start_gateway, "other messages", asks())
+    assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "ClusterError")
+    assert "messages.1" in events[-1]["message"]

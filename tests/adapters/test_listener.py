@@ -16,11 +16,15 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from gateway.adapters.requests import COMMENT
+from gateway.adapters.run import AgentRun
 from gateway.config.load import ConfigError
+from gateway.execute.run_events import RunEvent, TextDelta
 from tests.adapters.conftest import ANSWER, Deploy
 from tests.conftest import StartGateway, settings_for
 from tests.execute.stub_cluster import DOCUMENTS, V1, Cluster
+from tests.execute.test_session_stream import event
 from tests.execute.test_stream_watch import STREAM
+from tests.lifecycle.process import until
 
 QUESTION: list[Any] = [{"role": "user", "content": "hi"}]
 BODY = {"model": "conv-d", "messages": QUESTION}
@@ -151,6 +155,49 @@ async def test_an_answer_that_ends_at_any_byte_is_never_taken_for_whole(
             broken.size, broken.cuts = len(STREAM), False
             answer = await client.chat.completions.create(model=V1, messages=QUESTION)
             assert answer.choices[0].message.content == "It is größer."
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "words"),
+    [
+        (
+            b'{"error": {"type": "x", "reason": "no nodes", "details": "d"}, "status": 503}',
+            "application/json",
+            "no nodes",
+        ),
+        (b'{"error": "not here"}', "application/json; charset=UTF-8", "not here"),
+        (b"<html>Sign in</html>", "text/html", "no text that can be read"),
+        (b"", "text/plain", "no text that can be read"),
+        (b'data: {"error": {"type": "x", "reason": "no nodes"}}\n\n', "TEXT/Event-Stream;charset=utf-8", "no nodes"),
+        (b'data: {"error": null}\n\n', "text/event-stream", "ended before the run did"),
+    ],
+    ids=["JSON", "a text", "a page", "nothing", "an event", "null"],
+)
+async def test_an_error_within_a_200_is_an_error(
+    start_gateway: StartGateway, body: bytes, kind: str, words: str
+) -> None:
+    cluster = Cluster()
+
+    async def answer(request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
+        if request.method == "GET":
+            return await cluster.answer(request)
+        return aiohttp.web.Response(body=body, headers={"Content-Type": kind})
+
+    async with serving(answer) as url:
+        gateway = await start_gateway(url, None, PORT)
+        base = f"http://127.0.0.1:{gateway.adapters_port}"
+        client = openai.AsyncOpenAI(base_url=f"{base}/v1", api_key="k", max_retries=0)
+        async with client, aiohttp.ClientSession(base) as http:
+            with pytest.raises(openai.APIError, match=words):
+                await client.chat.completions.create(model=V1, messages=QUESTION)
+            with pytest.raises(openai.APIError, match=words):
+                async for _ in await client.chat.completions.create(model=V1, messages=QUESTION, stream=True):
+                    pass
+            async with http.post(f"/ag-ui/{V1}", json=AG_UI) as response:
+                *_, last = (await response.text()).strip().split("\n\n")
+            event = json.loads(last.removeprefix("data: "))
+            assert event["type"] == "RUN_ERROR"
+            assert words in event["message"]
 
 
 @pytest.mark.parametrize("path", ["/ag-ui/conv", "/v1/chat/completions", "stream"])
@@ -312,3 +359,125 @@ async def test_who_may_not_search_for_agents_names_them_by_id(start_gateway: Sta
                 await client.chat.completions.create(model=model, messages=QUESTION)
             with pytest.raises(openai.PermissionDeniedError, match="no permissions"):
                 await client.chat.completions.create(model="nosuch", messages=QUESTION)
+
+
+@pytest.mark.parametrize("begun", [b"", b"POST / HTTP/1.1\r\nHost: loc"], ids=["nothing", "a part"])
+async def test_a_head_that_does_not_come_is_late(deploy: Deploy, begun: bytes) -> None:
+    """Also that of a second request; a first one that came in time is answered however long that takes."""
+    async with deploy("2.19.0", {"listen": {"timeouts": {"head": 0.3, "keepalive": 0}}}) as deployed:
+        port = deployed.gateway.adapters_port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(begun)
+        late = await asyncio.wait_for(reader.read(), 20)
+        assert late.startswith(b"HTTP/1.1 408 " if begun else b"")
+        assert bool(late) is bool(begun)
+        writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /nosuch HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 404 ")
+        await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0]))
+        writer.write(b"GET /nosuch HT")
+        assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 408 ")
+        writer.close()
+
+
+async def test_a_long_answer_is_no_late_head(start_gateway: StartGateway) -> None:
+    broken = Broken()
+    broken.waits, broken.size = True, 200
+    async with serving(broken.answer) as url:
+        over = {"listen": {"adapters_port": 0, "timeouts": {"head": 0.1, "keepalive": 1}}}
+        gateway = await start_gateway(url, None, {**over, "adapters": {"comment_seconds": 0.05}})
+        url = f"http://127.0.0.1:{gateway.adapters_port}/ag-ui/{V1}"
+        async with aiohttp.ClientSession() as client, client.post(url, json=AG_UI) as response:
+            seen = b""
+            while seen.count(COMMENT) < 8:
+                seen += await response.content.readany()
+
+
+async def test_a_client_that_does_not_read_loses_its_connection(start_gateway: StartGateway) -> None:
+    """And the run ends with it. One that reads slowly keeps it."""
+    large, left = event("x" * 60_000, False, "m") + b"\n\n", asyncio.Event()
+    cluster = Cluster()
+
+    async def answer(request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
+        if request.method == "GET":
+            return await cluster.answer(request)
+        response = aiohttp.web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(large)
+        finally:
+            left.set()
+
+    async with serving(answer) as url:
+        gateway = await start_gateway(url, None, {"listen": {"adapters_port": 0, "timeouts": {"send": 0.5}}})
+        body = json.dumps({"model": V1, "messages": QUESTION, "stream": True}).encode()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.adapters_port, limit=1 << 16)
+        writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        await reader.readuntil(b"x" * 1000)
+        await asyncio.wait_for(left.wait(), 30)
+        assert gateway._adapters is not None
+        connections = gateway._adapters._server.server_state.connections
+        await until(lambda: not connections)
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/ag-ui/conv-d", AG_UI),
+        ("/v1/chat/completions", {**BODY, "stream": True}),
+        ("/v1/responses", {"model": "conv-d", "input": "hi", "stream": True}),
+    ],
+)
+async def test_a_stream_with_an_internal_error_says_so_and_breaks_off(
+    deploy: Deploy, path: str, body: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fault(_: AgentRun) -> AsyncIterator[RunEvent]:
+        yield TextDelta("It ")
+        raise ValueError("a fault")
+
+    monkeypatch.setattr(AgentRun, "events", fault)
+    async with deploy("2.19.0") as deployed, deployed.http() as client, client.post(path, json=body) as response:
+        seen = b""
+        try:
+            async for piece in response.content.iter_any():
+                seen += piece
+            is_whole = True
+        except aiohttp.ClientPayloadError:
+            is_whole = False
+    assert not is_whole
+    *_, last = seen.strip().split(b"\n\n")
+    document = json.loads(last.rpartition(b"data: ")[2])
+    assert "internal error of the gateway" in json.dumps(document)
+    assert document.get("type") in ("RUN_ERROR", "response.failed", None)
+    assert "a fault" in "".join(capsys.readouterr())
+
+
+async def test_an_answer_that_is_too_long_to_be_held_is_an_error(start_gateway: StartGateway) -> None:
+    """An agent that never ends. AG-UI relays it, and holds nothing of it."""
+    large = event("x" * (1 << 20), False, "m") + b"\n\n"
+    cluster = Cluster()
+
+    async def answer(request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
+        if request.method == "GET":
+            return await cluster.answer(request)
+        response = aiohttp.web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        while True:
+            await response.write(large)
+
+    async with serving(answer) as url:
+        base = f"http://127.0.0.1:{(await start_gateway(url, None, PORT)).adapters_port}"
+        async with openai.AsyncOpenAI(base_url=f"{base}/v1", api_key="k", max_retries=0) as client:
+            with pytest.raises(openai.InternalServerError, match="longer than 16 MiB"):
+                await client.chat.completions.create(model=V1, messages=QUESTION)
+            with pytest.raises(openai.InternalServerError, match="longer than 16 MiB"):
+                await client.responses.create(model=V1, input="hi")
+        async with aiohttp.ClientSession(base) as http, http.post(f"/ag-ui/{V1}", json=AG_UI) as response:
+            seen = 0
+            while seen < 20 << 20:
+                seen += len(await response.content.readany())

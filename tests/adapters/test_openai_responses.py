@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import aiohttp
@@ -104,6 +105,53 @@ async def test_a_conversation_by_its_previous_response(deploy: Deploy) -> None:
                 await other.responses.create(model=agent, input="mine", previous_response_id=first.id)
             with pytest.raises(openai.NotFoundError):
                 await other.responses.retrieve(first.id)
+
+
+async def test_a_response_is_deleted_with_its_session(deploy: Deploy) -> None:
+    async with deploy("3.4.0", KEPT, streams=True) as deployed, deployed.openai(default_headers=ANN) as client:
+        agent = "fc-openai_tutorial"
+        first = await client.responses.create(model=agent, input="one")
+        async with deployed.openai(default_headers=BOB) as other:
+            with pytest.raises(openai.NotFoundError):
+                await other.responses.delete(first.id)
+        async with deployed.http() as http, http.delete(f"/v1/responses/{first.id}", headers=ANN) as response:
+            assert (response.status, await response.json()) == (
+                200,
+                {"id": first.id, "object": "response", "deleted": True},
+            )
+        for ask in (client.responses.retrieve, client.responses.delete):
+            with pytest.raises(openai.NotFoundError):
+                await ask(first.id)
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.create(model=agent, input="two", previous_response_id=first.id)
+
+
+async def test_one_of_several_responses_is_not_deleted(deploy: Deploy) -> None:
+    async with deploy("3.4.0", KEPT, streams=True) as deployed, deployed.openai(default_headers=ANN) as client:
+        agent = "fc-openai_tutorial"
+        first = await client.responses.create(model=agent, input="one")
+        second = await client.responses.create(model=agent, input="two", previous_response_id=first.id)
+        for one in (first, second):
+            with pytest.raises(openai.BadRequestError, match="one of 2 of a conversation") as raised:
+                await client.responses.delete(one.id)
+        (path,) = re.findall(r"DELETE (\S+) on", raised.value.message)
+        assert (await client.responses.retrieve(second.id)).output_text == ANSWER
+        port = deployed.gateway.data_port
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http, http.delete(path, headers=ANN) as done:
+            assert (done.status, await done.json()) == (200, {"success": True})
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(first.id)
+
+
+async def test_input_items_and_cancelling_are_answered_with_what_to_do(deploy: Deploy) -> None:
+    async with deploy("2.19.0") as deployed, deployed.openai() as client:
+        first = await client.responses.create(model="conv-d", input="one")
+        with pytest.raises(openai.BadRequestError, match="close its connection"):
+            await client.responses.cancel(first.id)
+        with pytest.raises(openai.BadRequestError, match="/messages on the gateway's data port"):
+            await client.responses.input_items.list(first.id)
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.delete(first.id)
 
 
 async def test_what_is_not_kept_can_t_be_continued(deploy: Deploy) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gateway.execute.output import unified_answer, with_memory_id
 from gateway.execute.run_answer import RunAnswer, read_answer
 from gateway.execute.run_events import (
+    AnswerReader,
     CallArguments,
     CallEnd,
     CallStart,
@@ -21,7 +22,6 @@ from gateway.execute.run_events import (
     RunEvent,
     RunFailed,
     SessionNamed,
-    StreamReader,
     TextDelta,
     ToolResult,
 )
@@ -372,7 +372,7 @@ STREAMED = {
 
 
 def streamed(profile: AgentProfile, body: bytes, size: int) -> RunAnswer:
-    reader = StreamReader(profile)
+    reader = AnswerReader(profile)
     for begin in range(0, len(body), size):
         reader.feed(body[begin : begin + size])
     return reader.answer()
@@ -420,9 +420,38 @@ EVENTS: dict[str, list[RunEvent]] = {
 @pytest.mark.parametrize("case", EVENTS)
 def test_the_events_of_a_recorded_stream(case: str, size: int) -> None:
     profile, name, _ = STREAMED[case]
-    body, reader = STREAMS[name].encode(), StreamReader(profile)
+    body, reader = STREAMS[name].encode(), AnswerReader(profile)
     pieces = (body[begin : begin + size] for begin in range(0, len(body), size))
     assert [event for piece in pieces for event in reader.feed(piece)] == EVENTS[case]
+
+
+START = {"type": "TOOL_CALL_START", "toolCallId": "c", "toolCallName": "f"}
+ARGS = {"type": "TOOL_CALL_ARGS", "toolCallId": "c", "delta": "{}"}
+END = {"type": "TOOL_CALL_END", "toolCallId": "c"}
+RESULT = {"type": "TOOL_CALL_RESULT", "toolCallId": "c", "content": "x"}
+FINISHED = {"type": "RUN_FINISHED"}
+BEGUN = [CallStart("c", "f"), CallArguments("c", "{}"), CallEnd("c")]
+AGAIN = [CallStart("c_2", "f"), CallArguments("c_2", "{}"), CallEnd("c_2")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ([START, ARGS, FINISHED], [*BEGUN, RunEnded()]),
+        ([START, ARGS, RESULT, FINISHED], [*BEGUN, ToolResult("c", "x"), RunEnded()]),
+        ([START, START, ARGS, END, END, ARGS, START, FINISHED], [*BEGUN, RunEnded()]),
+        ([ARGS, END, RESULT, FINISHED, FINISHED], [RunEnded()]),
+        ([START, ARGS, END, RESULT, RESULT], [*BEGUN, ToolResult("c", "x")]),
+        (
+            [START, ARGS, END, RESULT, START, ARGS, RESULT, FINISHED],
+            [*BEGUN, ToolResult("c", "x"), *AGAIN, ToolResult("c_2", "x"), RunEnded()],
+        ),
+    ],
+    ids=["not ended", "result before the end", "twice", "not begun", "two results", "the same id again"],
+)
+def test_each_call_of_an_ag_ui_stream_has_one_beginning_and_one_end(sent: list[Any], expected: list[RunEvent]) -> None:
+    reader = AnswerReader(AG_UI)
+    assert [event for one in sent for event in reader.feed(b"data: %b\n\n" % json.dumps(one).encode())] == expected
 
 
 def test_a_stream_without_its_last_event_has_failed() -> None:
@@ -433,7 +462,7 @@ def test_a_stream_without_its_last_event_has_failed() -> None:
 
 def test_a_stream_that_is_too_long_is_not_collected() -> None:
     body = STREAMS["stream.leg.question"].encode()
-    reader = StreamReader(CALLING_OPENAI, most=len(body) - 1)
+    reader = AnswerReader(CALLING_OPENAI, most=len(body) - 1)
     reader.feed(body)
     reader.feed(body)
     assert reader.answer() == RunAnswer(failed=True)
@@ -517,7 +546,7 @@ def test_anything_is_read_or_not(profile: AgentProfile, value: Any, outputs: Any
         run = read_answer(profile, body)
         json.loads(unified_answer(run, "m"))
         with_memory_id(body, "gws-1")
-    reader = StreamReader(profile)
+    reader = AnswerReader(profile)
     for body in bodies:
         reader.feed(b"data: " + body + b"\n\n")
     json.loads(unified_answer(reader.answer(), "m"))

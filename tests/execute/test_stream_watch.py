@@ -12,9 +12,11 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from gateway.errors import UpstreamUnavailable
+from gateway.execute import run_answer, run_events, streams
 from gateway.execute.reporter import Reporter
-from gateway.execute.run_events import NOT_READ, RunEnded, RunFailed, StreamReader
+from gateway.execute.run_events import MOST, NOT_READ, AnswerReader, RunEnded, RunFailed, StreamReader, TextDelta
 from gateway.execute.streams import StreamWatch, error_event
+from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.ports import Answer
@@ -30,11 +32,11 @@ STREAM = b": hello\n\n" + b"".join(
 class Watched:
     """A watch over one stream, and what it counts."""
 
-    def __init__(self, payloads: bool = False) -> None:
+    def __init__(self, payloads: bool = False, profile: AgentProfile = NOT_READ) -> None:
         self.written, self.metrics = io.StringIO(), Metrics()
         settings = settings_for("http://127.0.0.1:1", {"logs": {"payloads": payloads}})
         log = configure("info", "json", self.written)
-        self.watch = StreamWatch(NOT_READ, Reporter(settings, log, self.metrics))
+        self.watch = StreamWatch(profile, Reporter(settings, log, self.metrics))
 
     async def send(self, *pieces: bytes) -> bytes:
         shown = b"".join(map(self.watch.feed, pieces))
@@ -54,7 +56,7 @@ async def test_a_stream_that_is_cut_at_any_byte_ends_with_an_error() -> None:
     for size in range(len(STREAM) + 1):
         watched = Watched()
         shown = await watched.send(STREAM[:size])
-        reader = StreamReader(NOT_READ)
+        reader = AnswerReader(NOT_READ)
         said = reader.feed(shown)
         if size < len(STREAM) - 4:  # the last event is whole without the lines that end it
             assert isinstance(said[-1], RunFailed), size
@@ -91,6 +93,76 @@ async def test_an_event_that_is_no_json_becomes_an_error(watched: Watched, data:
     shown = await watched.send(b"data: " + data + b"\n\n")
     assert shown == error_event("The cluster sent an event that is not valid JSON")
     assert watched.counted == {"broken": 1}
+
+
+LARGE = event("x" * (2 << 20), False, "m")
+
+
+async def test_each_event_is_decoded_once(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+
+    def decode(data: bytes) -> object:
+        decoded.append(data)
+        return run_answer.decode(data)
+
+    monkeypatch.setattr(run_events, "decode", decode)
+    monkeypatch.setattr(streams, "decode", decode)
+    assert await watched.send(STREAM) == STREAM
+    documents = [data for data in decoded if data.startswith(b"{")]
+    assert len(documents) == len(set(documents)) == 3
+
+
+@pytest.mark.parametrize("size", [1000, 100_000, (1 << 20) - 1, 3 << 20])
+async def test_a_large_event_is_relayed_as_it_comes(watched: Watched, size: int) -> None:
+    body = LARGE + b"\n\n" + STREAM
+    pieces = [body[begin : begin + size] for begin in range(0, len(body), size)]
+    assert await watched.send(*pieces) == body
+    assert watched.counted == {}
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [(b"", "cut"), (b"x\n\n", "broken"), (b"x\r\n\r\n" + STREAM, "broken")],
+    ids=["cut", "broken", "more"],
+)
+async def test_a_large_event_that_breaks_ends_before_the_error(watched: Watched, end: bytes, kind: str) -> None:
+    body = LARGE[:-10] + end
+    shown = await watched.send(*(body[begin : begin + 70_000] for begin in range(0, len(body), 70_000)))
+    assert watched.counted == {kind: 1}
+    errors = [line for line in shown.split(b"\n") if line.startswith(b'data: {"error"')]
+    assert len(errors) == 1
+    said = StreamReader(NOT_READ).feed(shown)
+    assert [one.broken for one in said if isinstance(one, RunFailed)] == [True, False]
+
+
+async def test_an_event_that_is_too_large_to_be_read_is_relayed_and_counted(watched: Watched) -> None:
+    body = event("x" * (MOST + (2 << 20)), False, "m") + b"\n\n" + STREAM
+    assert await watched.send(*(body[begin : begin + (1 << 20)] for begin in range(0, len(body), 1 << 20))) == body
+    assert watched.counted == {"broken": 1}
+
+
+async def test_a_stream_of_any_length_is_watched(watched: Watched) -> None:
+    long = [LARGE + b"\n\n"] * (MOST // len(LARGE) + 1)
+    shown = await watched.send(*long, STREAM[:-9])
+    assert shown.endswith(
+        error_event("The cluster's answer ended before the run did; what was sent of it is not the whole answer")
+    )
+    assert watched.counted == {"cut": 1}
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"function": {"name": "f"}}]', '{"choices":[{"message":{"tool_calls":[]}}]}', "[", "{{", ""]
+)
+def test_a_text_that_looks_like_a_call_is_a_text(text: str) -> None:
+    """As the stream that is made of a whole answer brings it."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    call_text = json.dumps({"choices": [{"finish_reason": "tool_calls", "message": {"tool_calls": [call]}}]})
+    for one in (text, call_text, f"[{call_text}", f"{{{call_text}", f"[{{{call_text}"):
+        sent = b"".join(streams.write_events([TextDelta(one), RunEnded()]))
+        said = AnswerReader(NOT_READ)
+        events = said.feed(sent)
+        assert {type(event) for event in events} <= {TextDelta, RunEnded}
+        assert said.answer().text == one
 
 
 async def test_a_stream_that_has_failed_gets_no_second_error(watched: Watched) -> None:

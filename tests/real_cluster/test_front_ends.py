@@ -61,6 +61,7 @@ async def test_a_conversation_with_an_image(
         llm.replies("Yes, indeed.")
         pieces = await client.chat.completions.create(model=agent, messages=talk, stream=True)
         assert "".join([chunk.choices[0].delta.content or "" async for chunk in pieces]) == "Yes, indeed."
+        assert agent in {model.id for model in (await client.models.list()).data}
 
 
 @needs_node
