@@ -26,14 +26,23 @@ help: ## show this
 
 # A lock file names everything (`make check` runs `pip check`), so pip has nothing to resolve: with --no-deps a release that
 # is newer than a lock, of a package that is required with an extra, can't stop the installation.
+PIP = $(PY) -m pip install --disable-pip-version-check --progress-bar off --no-deps
+packages = $(shell grep -c '^[a-zA-Z0-9._-]*==' $(1))
+# Shows pip's lines as one that counts, and all of them if it fails.
+COUNT := { all = all $$0 "\n" } \
+	/^(Collecting|Processing|Requirement already|Obtaining) / { printf "\r  %d of %d read", ++n, of; fflush() } \
+	/^Installing collected/ { printf ", installing ..."; fflush() } \
+	/^pip failed/ { failed = 1 } \
+	END { if (failed) { printf "\n%s", all; exit 1 } print " done" }
 $(STAMP): requirements-dev.lock pyproject.toml
 	@test -x $(PY) || test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name one: make PYTHON=python3"; exit 1; }
-	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-dev.lock
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $@
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing $(call packages,requirements-dev.lock) locked packages into $(VENV), once:"
+	@{ $(PIP) --require-hashes -r requirements-dev.lock 2>&1 || echo "pip failed"; } | awk -v of=$(call packages,requirements-dev.lock) '$(COUNT)'
+	@{ $(PIP) --no-build-isolation --editable . 2>&1 || echo "pip failed"; } | awk -v of=1 '$(COUNT)'
+	@touch $@
 
-demo: $(STAMP) ## show unified input reaching the LLM through agents that don't know it (ARGS=--once: and end)
+demo: $(STAMP) ## unified input reaching the LLM through agents that don't know it (ARGS=--once: and end; --all: more)
 	$(PY) -m gateway demo $(ARGS)
 
 # Bytecode is kept: the tests start many processes, each of which would compile the gateway.
@@ -77,6 +86,7 @@ format: $(STAMP) ## format the code, fix what lint can fix
 docs: $(STAMP) ## write the generated parts of the documentation, and the picture of the demo
 	$(PY) -m gateway.config.describe docs/reference/settings.md
 	$(PY) -m tests.docs.cli_page
+	$(PY) -m tests.docs.first_minutes
 	$(PY) -m tests.docs.codes_table
 	$(PY) -m tests.smuggling.page
 	$(PY) docs/images/demo.py

@@ -49,14 +49,14 @@ def styled(table: str) -> Text:
 
 def main() -> None:
     """Run the demo and draw it."""
-    command = [sys.executable, "-m", "gateway", "demo", "--once"]
+    command = [sys.executable, "-m", "gateway", "demo", "--once", "--all"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     shown = tables(printed)
     for number in TABLES:
         console.print(styled(shown[number]))
-    console.print(printed.splitlines()[-1], style="bold", highlight=False)
-    picture = console.export_svg(title="mlc-gateway demo --once", unique_id="demo")
+    console.print(printed.splitlines()[-2], style="bold", highlight=False)
+    picture = console.export_svg(title="mlc-gateway demo --once --all", unique_id="demo")
     PICTURE.write_text(re.sub(r"\s*@font-face \{.*?\}", "", picture, flags=re.DOTALL))  # nothing from the network
 
 

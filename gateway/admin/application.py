@@ -195,7 +195,8 @@ class AdminListener:
                 for one in sockets:
                     await web.SockSite(self._runner, one).start()
             undo.pop_all()
-        self._log.info("listening", address=f"{self._host}:{self.port}" if self.port else self._host)
+        address = f"{self._host}:{self.port}" if self.port else self._host
+        self._log.info("listening", address=address, serves="health, metrics and the inspector")
 
     async def stop(self) -> None:
         """Stop listening, let requests in flight finish within the grace period, and close the connections.

@@ -385,13 +385,18 @@ def _signal(process: asyncio.subprocess.Process, name: signal.Signals) -> None:
         process.send_signal(name)
 
 
-def serve(source: Source) -> Callable[[], Coroutine[Any, Any, None]]:
+def serve(
+    source: Source, greet: Callable[[Settings, Logger], None] = lambda settings, log: None
+) -> Callable[[], Coroutine[Any, Any, None]]:
     """Return the function that serves: one process by itself, or a supervisor of several.
+
+    greet: is called with the settings and the log before.
 
     Raises:
         ConfigError: the settings are wrong.
     """
     settings = load_checked(source.load)
+    greet(settings, _log(settings))
     if settings.listen.workers == 1:
         return lambda: run_gateway(source.load)
     return Supervisor(source, settings, _log(settings)).run

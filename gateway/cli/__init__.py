@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import click
 
 from gateway import __version__
-from gateway.cli.command import EXIT_CODES, expand
+from gateway.cli.command import expand
 
 SUMMARIES = {
     "serve": "Run the gateway in front of a cluster.",
@@ -31,9 +31,19 @@ SUMMARIES = {
     "tail": "Print the exchanges of a running gateway.",
     "har": "Recorded exchanges as HAR files, and back.",
     "replay": "Send the requests of a HAR file again, and compare.",
+    "help": "Show the help of a command, or a page of it.",
 }
-"""The commands in the order of the help, each in the module of its name (`_` for `-`), and what each does. They stand
-here, so that the general help need not import the modules."""
+"""The commands in the order of the documentation, and what each does. Each is in the module of its name (`_` for `-`).
+They stand here, so that the general help need not import the modules."""
+
+TASKS = {
+    "Run the gateway": ("serve", "mcp", "check-config", "demo"),
+    "Let agents accept more": ("agents", "upgrade", "rollback", "promote", "cleanup"),
+    "See what it does": ("tail", "rewrite", "har", "replay"),
+    "Keep conversations": ("memory",),
+    "Learn more": ("help",),
+}
+"""The commands by task, for the general help. It lists others after them."""
 
 _PROGRAM = "mlc-gateway"
 _INTERRUPTED = 130
@@ -78,15 +88,24 @@ class Commands(click.Group):
         return super().parse_args(ctx, [*expand(self.get_params(ctx), args[:first]), *args[first:]])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table of commands."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, SUMMARIES[name]) for name in self.list_commands(ctx)])
+        """Write the commands, by task."""
+        names = self.list_commands(ctx)
+        others = tuple(name for name in names if not any(name in listed for listed in TASKS.values()))
+        spacing = max(map(len, names))
+        for task, listed in {**TASKS, "Other commands": others}.items():
+            if rows := [(name.ljust(spacing), SUMMARIES[name]) for name in listed if name in names]:
+                with formatter.section(task):
+                    formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table of exit codes."""
-        with formatter.section("Exit codes"):
-            formatter.write_dl([(f"{row.code} {', '.join(row.commands)}", row.meaning) for row in EXIT_CODES])
-        formatter.write(f"\nRun `{_PROGRAM} COMMAND --help` for the options and examples of a command.\n")
+        """Write where to find more."""
+        lines = (
+            (f"{_PROGRAM} COMMAND --help", "options and examples of a command"),
+            (f"{_PROGRAM} help exit-codes", "what the exit codes mean"),
+            (f"{_PROGRAM} help environment", "the environment variables that are read"),
+        )
+        width = max(len(line) for line, _ in lines)
+        formatter.write("\n" + "".join(f"  {line:{width}}  {what}\n" for line, what in lines))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -17,15 +17,19 @@ from rich.progress import Progress as Bar
 from gateway.agents.rules import Rule
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import FILE, Command
+from gateway.cli.listing import form_options
 from gateway.cli.output import PlainConsole, fail, print_json, to_json
 from gateway.config.load import ConfigError
 from gateway.execute.build import check_rules
-from gateway.migrate.assess import Assessment, assess
+from gateway.migrate.assess import Assessment, Scan, assess
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
 from gateway.migrate.display import next_command
 from gateway.migrate.proof import KINDS
-from gateway.migrate.report import ClusterInfo, as_json, missing, show
+from gateway.migrate.reading import read_documents
+from gateway.migrate.report import ClusterInfo, missing, show
+from gateway.migrate.report import as_json as report_of
 from gateway.migrate.scan import Progress, scan
+from gateway.migrate.upgrade import Documents, Offer, Refused, offers
 from gateway.providers.base import MappingOptions
 
 _EXAMPLES = """\
@@ -55,7 +59,10 @@ class _Kinds(click.ParamType[tuple[str, ...]]):
 
 @click.command("agents", cls=Command, examples=_EXAMPLES)
 @click.argument(
-    "agents", nargs=-1, metavar="[AGENT]...", help="Ids or names (default: all agents that a search finds)."
+    "agents",
+    nargs=-1,
+    metavar="[AGENT]...",
+    help="Ids, their beginnings, or names (default: all agents that a search finds).",
 )
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="List only agents of this type; may be repeated.")
 @click.option(
@@ -66,7 +73,7 @@ class _Kinds(click.ParamType[tuple[str, ...]]):
     help=f"Exit with 1 unless every listed agent accepts these kinds of input: {', '.join(KINDS)}.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Also show ids, providers, limits and remedies.")
-@click.option("--json", "json_", is_flag=True, help="Print JSON on a terminal, too.")
+@form_options
 @click.option("--out", type=FILE, metavar="FILE", help="Also write the JSON to FILE.")
 @cluster_options
 def command(
@@ -75,7 +82,7 @@ def command(
     types: tuple[str, ...],
     require: tuple[tuple[str, ...], ...],
     verbose: bool,
-    json_: bool,
+    as_json: bool,
     out: Path | None,
 ) -> int:
     """List what each agent of a cluster accepts through the gateway.
@@ -86,23 +93,29 @@ def command(
     try:
         connected = connect(cluster)
         check_rules(connected.settings)
-        info, found = _found(connected, agents, types)
-        report = as_json(info, found, required)
+        info, found, upgrades = _found(connected, agents, types)
+        report = report_of(info, found, required, upgrades)
         if out:
             out.write_text(to_json(report), "utf-8")
     except (ClusterError, ConfigError, OSError) as error:
         return fail("agents", 2, str(error))
-    if json_ or not sys.stdout.isatty():
+    if as_json:
         print_json(report)
     else:
-        show(PlainConsole(), info, found, required, verbose)
+        show(PlainConsole(), info, found, required, verbose, upgrades)
     if missing(found, required):
         return 1
     return 3 if report["summary"]["unreadable"] and not required else 0
 
 
-def _found(cluster: Connected, given: Sequence[str], types: Sequence[str]) -> tuple[ClusterInfo, list[Assessment]]:
-    """Read and assess the agents `given` by id or name (all, if there are none) of the `types`."""
+_Found = tuple[ClusterInfo, list[Assessment], list[Offer | Refused] | None]
+
+
+def _found(cluster: Connected, given: Sequence[str], types: Sequence[str]) -> _Found:
+    """Read and assess the agents `given` by id or name (all, if there are none) of the `types`.
+
+    The last item is what `mlc-gateway upgrade` offers for them; None if it could not read what it needs.
+    """
     settings = cluster.settings
     rules = tuple(Rule(rule.agent, rule.provider or None, rule.delivery) for rule in settings.agents.rules)
     with _bar() as progress:
@@ -112,7 +125,25 @@ def _found(cluster: Connected, given: Sequence[str], types: Sequence[str]) -> tu
     info = ClusterInfo(cluster.name, cluster.url, cluster.version, scanned.unified_api, scanned.notes)
     # An agent that can't be read may be of any type: never leave it out.
     wanted = {type_.lower() for type_ in types}
-    return info, [one for one in found if not wanted or one.agent.type in wanted or not one.agent.type]
+    shown = [one for one in found if not wanted or one.agent.type in wanted or not one.agent.type]
+    try:
+        documents = _documents(cluster, scanned, [one.agent.id for one in shown], rules)
+    except ClusterError:
+        return info, shown, None
+    return info, shown, offers(documents, [one.agent.id for one in shown], "0" * 32)
+
+
+def _documents(cluster: Connected, scanned: Scan, ids: Sequence[str], rules: tuple[Rule, ...]) -> Documents:
+    """Return what an upgrade of these agents needs: read already, unless others use their connectors.
+
+    Raises:
+        ClusterError: it can't be read.
+    """
+    sharing = {model for models in scanned.users.values() for model in models}
+    if len(ids) == len(scanned.documents) and sharing <= scanned.models.keys():
+        everything = scanned.documents, scanned.models, scanned.connectors
+        return Documents(scanned.version, *everything, rules, scanned.unified_api)
+    return read_documents(cluster, cluster.version, ids, rules)
 
 
 @contextmanager

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -12,7 +15,8 @@ from gateway.app import load_checked
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail
 from gateway.config.describe import effective
-from gateway.config.load import ConfigError, ConfigProblem, load
+from gateway.config.load import ConfigError, ConfigProblem, load, sources
+from gateway.config.variables import suspicious_variables
 from gateway.memory.stores.registry import describe_store
 from gateway.migrate.assess import check_providers
 from gateway.migrate.connection import PASSWORD, ClusterError, ClusterOptions, connect
@@ -21,11 +25,13 @@ from gateway.migrate.scan import scan
 _EXAMPLES = """\
 mlc-gateway check-config -c config/gateway.yaml
 mlc-gateway check-config -c config/gateway.yaml --cluster --user admin
+mlc-gateway check-config -c config/gateway.yaml --changed
 GATEWAY__UPSTREAM__URL=https://search.example.org mlc-gateway check-config -c config/gateway.yaml"""
 
 
 @click.command("check-config", cls=Command, examples=_EXAMPLES)
 @click.option("-c", "--config", type=FILE, metavar="FILE", help="Settings file, YAML or TOML.")
+@click.option("--changed", is_flag=True, help="Print only what the file and the environment set.")
 @click.option(
     "--cluster",
     is_flag=True,
@@ -34,20 +40,24 @@ GATEWAY__UPSTREAM__URL=https://search.example.org mlc-gateway check-config -c co
 @click.option(
     "--user", metavar="NAME", help=f"Basic auth for --cluster. The password is read from {PASSWORD}, or asked for."
 )
-def command(config: Path | None, cluster: bool, user: str | None) -> int:
+def command(config: Path | None, changed: bool, cluster: bool, user: str | None) -> int:
     """Check the settings and the files they name, and print the settings in effect, without secrets.
 
-    If something is wrong, print every problem on standard error.
+    A comment shows where a setting is set; those without one have their defaults. If something is wrong, print every
+    problem on standard error.
     """
+    for warning in suspicious_variables(os.environ):
+        sys.stderr.write(f"Warning: {warning}\n")
     try:
         settings = load_checked(lambda: load(config))
         if cluster and (wrong := _compare(config, user)):
             raise ConfigError(wrong)
+        text = effective(settings, sources(config), changed)
     except ConfigError as error:
         return report(error)
     except ClusterError as error:
         return fail("check-config", 2, str(error))
-    sys.stdout.write(effective(settings))
+    sys.stdout.write(text or "# Nothing is set: every setting has its default.\n")
     if note := describe_store(settings.memory):
         sys.stdout.write(f"# {note}\n")
     return 0
@@ -64,8 +74,12 @@ def _compare(config: Path | None, user: str | None) -> list[ConfigProblem]:
     return check_providers(scan(connected, connected.version, rules=rules).agents, rules)
 
 
-def report(error: ConfigError) -> int:
-    """Print each problem: the setting, its value and what is allowed. Return exit code 2."""
+def report(error: ConfigError, options: Mapping[str, str] | None = None) -> int:
+    """Print each problem: the setting, its value and what is allowed. Return exit code 2.
+
+    options: setting → the option of the command line that overrides it.
+    """
     for problem in error.problems:
-        sys.stderr.write(f"{problem}\n")
+        source = (options or {}).get(problem.path, problem.source)
+        sys.stderr.write(f"{replace(problem, source=source)}\n")
     return 2

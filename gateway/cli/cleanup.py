@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 import click
-from rich.table import Table
 
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import Command
+from gateway.cli.listing import form_options, show_rows
 from gateway.cli.output import PlainConsole, fail, print_json
 from gateway.migrate.cleanup import OLD, Leftover, leftovers, remove
 from gateway.migrate.connection import ClusterError, ClusterOptions, connect
@@ -38,7 +37,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, minutes: float) -> floa
     metavar="MINUTES",
     help=f"Skip what was written more recently: its registration may still be running (default: {OLD / 60:g}).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on a terminal, too.")
+@form_options
 @cluster_options
 def command(cluster: ClusterOptions, apply: bool, older_than: float, as_json: bool) -> int:
     """List the models, model groups, connectors and agents that unfinished registrations left on the cluster.
@@ -61,7 +60,7 @@ def command(cluster: ClusterOptions, apply: bool, older_than: float, as_json: bo
 
 
 def _print(found: list[Leftover], applied: bool, as_json: bool) -> None:
-    if as_json or not sys.stdout.isatty():
+    if as_json:
         print_json(_report(found, applied))
     else:
         _show(found, applied)
@@ -76,12 +75,17 @@ def _show(found: list[Leftover], applied: bool) -> None:
     if not found:
         console.print("Nothing to remove.")
         return
-    table = Table("what", "id", "name", "age", "why", *(["outcome"] if applied else []), pad_edge=False)
-    for one in found:
-        outcome = [f"{one.outcome} {one.error}".strip()] if applied else []
-        table.add_row(
-            words(one.kind).removesuffix("s"), one.id, one.name, f"{one.age / 60:.0f} min", one.reason, *outcome
+    rows = [
+        (
+            words(one.kind).removesuffix("s"),
+            one.id,
+            one.name,
+            f"{one.age / 60:.0f} min",
+            one.reason,
+            f"{one.outcome} {one.error}".strip() if applied else "",
         )
-    console.print(table)
+        for one in found
+    ]
+    show_rows(console, ("what", "id", "name", "age", "why", "outcome"), rows, naming=2)
     if not applied:
         console.print(f"{len(found)} to remove; run again with --apply to remove them.")

@@ -14,11 +14,11 @@ from gateway.cli.command import Command
 from gateway.demo.bodies import bodies
 from gateway.demo.client import Outcome, run_exchange
 from gateway.demo.environment import CONNECTORS, Deployment, deploy
-from gateway.demo.show import JsonLines, Terminal
+from gateway.demo.show import Everything, JsonLines, Show, Summary
 
 _EXAMPLES = """\
 mlc-gateway demo
-mlc-gateway demo --once
+mlc-gateway demo --once --all
 mlc-gateway demo --once --json | jq -r '.outcome // .sum'"""
 
 _PORT = 9209
@@ -26,6 +26,7 @@ _PORT = 9209
 
 @click.command("demo", cls=Command, examples=_EXAMPLES)
 @click.option("--once", is_flag=True, help="Exit after the tables instead of running on.")
+@click.option("--all", "everything", is_flag=True, help="Print every input, before and after, and more to try.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.option(
     "--port",
@@ -33,9 +34,9 @@ _PORT = 9209
     metavar="N",
     help=f"Port of the first gateway; the others use the next ports. 0: free ports (default: {_PORT}; 0 with --once).",
 )
-def command(once: bool, as_json: bool, port: int | None) -> int:
+def command(once: bool, everything: bool, as_json: bool, port: int | None) -> int:
     """Start simulated clusters, each with a gateway, and show what reaches the LLMs."""
-    show = JsonLines() if as_json else Terminal()
+    show = JsonLines() if as_json else Everything() if everything else Summary()
     first = port if port is not None else 0 if once else _PORT
     try:
         return asyncio.run(_demo(show, first, once))
@@ -46,7 +47,7 @@ def command(once: bool, as_json: bool, port: int | None) -> int:
         return 1
 
 
-async def _demo(show: JsonLines | Terminal, first: int, once: bool) -> int:
+async def _demo(show: Show, first: int, once: bool) -> int:
     outcomes: list[Outcome] = []
     async with AsyncExitStack() as stack:
         places: list[Deployment] = []

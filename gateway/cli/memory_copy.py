@@ -10,13 +10,14 @@ from typing import Any, BinaryIO
 import click
 
 from gateway.cli.command import FILE, Command
-from gateway.cli.memory_store import bar, config_option, json_option, opened, owner_options, run_reporting
+from gateway.cli.listing import form_options
+from gateway.cli.memory_store import bar, config_option, opened, owner_options, run_reporting
 from gateway.cli.output import fail, print_json
 from gateway.config.load import load
 from gateway.config.schema import Settings
 from gateway.memory.copying import append_turns, copy_session
 from gateway.memory.exported import ExportedSession, MalformedExport, read_exported
-from gateway.memory.management import OwnerFilter, select_sessions
+from gateway.memory.management import OwnerFilter, complete_owner, select_sessions
 from gateway.memory.store import Store, StoreError
 from gateway.memory.stores.registry import STORES
 
@@ -45,7 +46,7 @@ class Summary:
         """Print the summary, and return the exit code."""
         for id, reason in self.failed.items():
             sys.stderr.write(f"{id}: {reason}\n")
-        if as_json or not sys.stdout.isatty():
+        if as_json:
             counts = {verb: self.copied, "present": self.present, "turns": self.turns, "failed": self.failed}
             print_json({**counts, **(more or {})})
         else:
@@ -62,7 +63,7 @@ class Summary:
 @click.option("--from", "source", type=_stores, required=True, help="Store to read.")
 @click.option("--to", "target", type=_stores, required=True, help="Store to write.")
 @click.option("--to-config", type=FILE, metavar="FILE", help="Settings of the store to write (default: --config).")
-@json_option
+@form_options
 @owner_options
 @config_option
 def copy_(
@@ -86,7 +87,7 @@ def copy_(
 
 async def _copy_all(source: Store, target: Store, wanted: OwnerFilter) -> Summary:
     """Copy the sessions, the last updated one last, so that lists of the target have the same order."""
-    found = [session async for session in select_sessions(source, wanted)]
+    found = [session async for session in select_sessions(source, await complete_owner(source, wanted))]
     summary = Summary()
     with bar("copying sessions", len(found)) as done:
         for session in sorted(found, key=lambda session: session.updated):
@@ -107,7 +108,7 @@ async def _copy_all(source: Store, target: Store, wanted: OwnerFilter) -> Summar
     "mlc-gateway memory export -c old.yaml | mlc-gateway memory import -c new.yaml -",
 )
 @click.argument("file", type=click.File("rb"), metavar="FILE")
-@json_option
+@form_options
 @config_option
 def import_(config: Path | None, file: BinaryIO, as_json: bool) -> int:
     """Import sessions from the JSON lines that `export` writes; `-` is the standard input.

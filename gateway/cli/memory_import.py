@@ -11,8 +11,9 @@ from rich.table import Table
 
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import Command
+from gateway.cli.listing import form_options
 from gateway.cli.memory_copy import Summary
-from gateway.cli.memory_store import bar, config_option, json_option, opened, run_reporting
+from gateway.cli.memory_store import bar, config_option, opened, run_reporting
 from gateway.cli.output import PlainConsole, fail
 from gateway.config.problems import ConfigError
 from gateway.config.schema import Settings
@@ -61,7 +62,7 @@ mlc-gateway memory import-cluster --agent my-agent-id --container HudiIZQBPX4mTe
     help="Caller whose sessions they become, as `memory list` shows it (default: the account of --user, unless "
     "memory.by_caller is off).",
 )
-@json_option
+@form_options
 @cluster_options
 def import_cluster(
     cluster: ClusterOptions,
@@ -138,7 +139,7 @@ def report(
     summary: Summary, new_ids: dict[str, str], as_json: bool, more: Mapping[str, Mapping[str, list[str]]] | None = None
 ) -> int:
     """Print what was done, with the new id of each conversation, and return the exit code. more: of the JSON."""
-    if not as_json and sys.stdout.isatty():
+    if not as_json:
         _show(new_ids)
     return summary.report(as_json, "imported", {"sessions": new_ids, **(more or {})})
 
@@ -191,7 +192,7 @@ def _show(new_ids: dict[str, str]) -> None:
     metavar="HASH",
     help="Caller whose sessions they become, as `memory list` shows it (default: callers without credentials).",
 )
-@json_option
+@form_options
 @config_option
 def import_agentcore(
     config: Path | None, ids: tuple[str, ...], actor: str, agent: str, to_tenant: str, to_caller: str, as_json: bool

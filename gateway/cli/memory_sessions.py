@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.command import FILE, Command
-from gateway.cli.memory_store import bar, config_option, json_option, opened, owner_options, run_on_store, run_reporting
-from gateway.cli.output import PlainConsole, print_json
+from gateway.cli.listing import form_options, show_rows
+from gateway.cli.memory_store import bar, config_option, opened, owner_options, run_on_store, run_reporting
+from gateway.cli.output import PlainConsole, print_json, printable
 from gateway.config.schema import Settings
 from gateway.memory.management import (
     OwnerFilter,
+    complete_owner,
     export_lines,
     find_session,
     select_sessions,
@@ -26,6 +27,7 @@ from gateway.memory.management import (
 )
 from gateway.memory.model import Session, StoredMessage
 from gateway.memory.reading import read_messages
+from gateway.memory.rest import timestamp
 from gateway.memory.store import SessionNotFound, Store, StoreError, StoreUnavailable
 from gateway.memory.stores.strands.files import export_session
 
@@ -33,7 +35,7 @@ _ID = "gws-my-agent-id-0123456789abcdef01234567"
 _LONGEST = 200
 _NAMING = ("format", "name", "toolUseId")
 """Members of a block that are shown in place of its content."""
-_ids = click.argument("ids", nargs=-1, required=True, metavar="SESSION...", help="Session ids.")
+_ids = click.argument("ids", nargs=-1, required=True, metavar="SESSION...", help="Session ids, or their beginnings.")
 
 
 @click.command(
@@ -44,23 +46,24 @@ _ids = click.argument("ids", nargs=-1, required=True, metavar="SESSION...", help
     examples="mlc-gateway memory list -c config/gateway.yaml\nmlc-gateway memory list --agent my-agent-id --limit 10",
 )
 @click.option("--limit", type=click.IntRange(1), default=100, metavar="N", help="Most sessions (default: 100).")
-@json_option
+@form_options
 @owner_options
 @config_option
 def list_(config: Path | None, wanted: OwnerFilter, limit: int, as_json: bool) -> int:
     """List the sessions of the store, the last updated first.
 
-    Print a table on a terminal, and JSON to a pipe or a file.
+    Print a table on a terminal, and JSON to a pipe or a file. Where the agent's id is in the session's, it is not
+    repeated.
     """
 
     async def work(store: Store) -> int:
         found: list[Session] = []
-        async for session in select_sessions(store, wanted):
+        async for session in select_sessions(store, await complete_owner(store, wanted)):
             if len(found) == limit:
                 sys.stderr.write(f"More sessions exist than the {limit} shown: set --limit to see more.\n")
                 break
             found.append(session)
-        if as_json or not sys.stdout.isatty():
+        if as_json:
             print_json({"store": store.name, "sessions": [session_as_json(session) for session in found]})
         else:
             _show_list(found)
@@ -76,8 +79,8 @@ def list_(config: Path | None, wanted: OwnerFilter, limit: int, as_json: bool) -
     short_help="Show a session and its messages.",
     examples=f"mlc-gateway memory show -c config/gateway.yaml {_ID}\nmlc-gateway memory show {_ID} | jq .messages[0]",
 )
-@click.argument("id", metavar="SESSION", help="Session id.")
-@json_option
+@click.argument("id", metavar="SESSION", help="Session id, or its beginning.")
+@form_options
 @owner_options
 @config_option
 def show(config: Path | None, id: str, wanted: OwnerFilter, as_json: bool) -> int:
@@ -87,9 +90,9 @@ def show(config: Path | None, id: str, wanted: OwnerFilter, as_json: bool) -> in
     """
 
     async def work(store: Store) -> int:
-        session = await find_session(store, id, wanted)
+        session = await find_session(store, id, wanted, begins=True)
         messages = read_messages(store, session.key)
-        if as_json or not sys.stdout.isatty():
+        if as_json:
             print_json({**session_as_json(session), "messages": [stored_as_json(stored) async for stored in messages]})
         else:
             await _show_session(session, messages)
@@ -107,7 +110,9 @@ def show(config: Path | None, id: str, wanted: OwnerFilter, as_json: bool) -> in
     "mlc-gateway memory export --agent my-agent-id --out sessions.jsonl\n"
     f"mlc-gateway memory export --format strands --out sessions/ {_ID}",
 )
-@click.argument("ids", nargs=-1, metavar="[SESSION]...", help="Session ids (default: all sessions).")
+@click.argument(
+    "ids", nargs=-1, metavar="[SESSION]...", help="Session ids, or their beginnings (default: all sessions)."
+)
 @click.option(
     "--format",
     "format_",
@@ -127,8 +132,10 @@ def export(config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter, forma
         raise click.UsageError("--format strands needs a directory: --out DIRECTORY.")
 
     async def work(store: Store) -> int:
-        found = [await find_session(store, id, wanted) for id in ids]
-        found = found or [session async for session in select_sessions(store, wanted)]
+        found = [await find_session(store, id, wanted, begins=True) for id in ids]
+        if not ids:
+            owner = await complete_owner(store, wanted)
+            found = [session async for session in select_sessions(store, owner)]
         lines: AbstractContextManager[BinaryIO] = nullcontext(sys.stdout.buffer)
         if out is not None and format_ == "jsonl":
             lines = out.open("wb")
@@ -185,7 +192,7 @@ def delete(config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter) -> in
         async with opened(settings) as store, AsyncExitStack() as close:
             await upstream.start()
             close.push_async_callback(upstream.close)
-            for session in [await find_session(store, id, wanted) for id in ids]:
+            for session in [await find_session(store, id, wanted, begins=True) for id in ids]:
                 if not await copies.delete_session(store, session.key):
                     raise SessionNotFound(f"There is no session {session.key.id}.")
                 sys.stdout.write(f"{session.key.id}: deleted\n")
@@ -203,7 +210,7 @@ async def _at_once(_: float) -> None:
 
 def _pin(command: str, config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter, pinned: bool) -> int:
     async def work(store: Store) -> int:
-        for session in [await find_session(store, id, wanted) for id in ids]:
+        for session in [await find_session(store, id, wanted, begins=True) for id in ids]:
             await store.pin(session.key, pinned)
             sys.stdout.write(f"{session.key.id}: {'pinned' if pinned else 'not pinned'}\n")
         return 0
@@ -246,14 +253,20 @@ def _show_list(found: list[Session]) -> None:
     if not found:
         console.print("There are no sessions.")
         return
-    table = Table("session", "agent", "tenant", "caller", "turns", "updated", "pinned", pad_edge=False)
-    for session in found:
-        shown = session_as_json(session)
-        pinned = "yes" if session.pinned else ""
-        table.add_row(
-            *(str(shown[name]) for name in ("id", "agent_id", "tenant", "caller", "turns", "updated")), pinned
+    titles = ("session", "tenant", "caller", "agent", "turns", "updated (UTC)", "pinned")
+    rows = [
+        (
+            printable(session.key.id),
+            printable(session.key.owner.tenant),
+            printable(session.key.owner.caller),
+            "" if session.key.owner.agent_id in session.key.id else printable(session.key.owner.agent_id),
+            str(session.turns),
+            timestamp(session.updated).replace("T", " ")[:19],
+            "yes" if session.pinned else "",
         )
-    console.print(table)
+        for session in found
+    ]
+    show_rows(console, titles, rows)
 
 
 async def _show_session(session: Session, messages: AsyncIterator[StoredMessage]) -> None:

@@ -24,11 +24,14 @@ from gateway.memory.store import SessionNotFound, Store, StoreError
 from gateway.memory.stores.registry import build_store
 
 config_option = click.option("-c", "--config", type=FILE, metavar="FILE", help="The gateway's settings.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on a terminal, too.")
 _OWNER = (
-    click.option("--agent", metavar="ID", help="Only sessions of this agent."),
+    click.option("--agent", metavar="ID", help="Only sessions of this agent: its id, or its beginning."),
     click.option("--tenant", metavar="TENANT", help='Only sessions of this tenant; "" is the one without a name.'),
-    click.option("--caller", metavar="HASH", help='Only sessions of this caller, as `memory list` shows it; "": none.'),
+    click.option(
+        "--caller",
+        metavar="HASH",
+        help='Only sessions of this caller, as `memory list` shows it, or its beginning; "": none.',
+    ),
 )
 
 

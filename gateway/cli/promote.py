@@ -82,7 +82,9 @@ class _Options:
 
 @click.command("promote", cls=Command, examples=_EXAMPLES)
 @click.argument(
-    "agent", metavar="AGENT", help="Id or name of a legacy agent; write -- before one that starts with a dash."
+    "agent",
+    metavar="AGENT",
+    help="Id, its beginning, or name of a legacy agent; write -- before one that starts with a dash.",
 )
 @click.option("--apply", is_flag=True, help="Register it. Without it, the call is only shown.")
 @click.option("--json", is_flag=True, help="Print JSON.")

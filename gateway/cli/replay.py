@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import sys
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.command import FILE, URL, Command
+from gateway.cli.listing import form_options
 from gateway.cli.memory_store import bar
 from gateway.cli.output import PlainConsole, fail, print_json
 from gateway.inspector.compare import IGNORED
@@ -54,7 +54,7 @@ _MOST_ROWS = 50
 @click.option("--timeout", type=click.FloatRange(1, 86_400), default=300.0, help="Seconds for a request (300).")
 @click.option("--user", metavar="NAME", help=f"Basic auth. The password is read from {PASSWORD}, or asked for.")
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="Header for all requests; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on a terminal, too.")
+@form_options
 def command(file: Path, url: str, dry_run: bool, compare: bool, user: str | None, as_json: bool, **values: Any) -> int:
     """Send the requests of a HAR file again, such as one that the inspector exported.
 
@@ -70,7 +70,6 @@ def command(file: Path, url: str, dry_run: bool, compare: bool, user: str | None
     except InvalidHar as error:
         return fail("replay", 2, f"{file}: {error}")
     results = [_planned(record, options) for record in records] if dry_run else asyncio.run(_send(records, options))
-    as_json = as_json or not sys.stdout.isatty()
     if as_json:
         print_json(_report(results, compare, dry_run))
     else:

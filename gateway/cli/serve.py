@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from gateway.app import supervisor
+from gateway.app.greeting import greet
 from gateway.cli.check_config import report
 from gateway.cli.command import FILE, Command
-from gateway.config.load import ConfigError
+from gateway.config.load import ConfigError, sources
+from gateway.config.schema import Settings
 from gateway.config.source import Source
+from gateway.observe.logs import Logger
 from gateway.proxy.acceptor import UNIX
 
 _EXAMPLES = """\
@@ -39,13 +44,34 @@ def command(config: Path | None, **options: Any) -> int:
     An option overrides the settings file and the environment.
     """
     try:
-        supervisor.run_loop(supervisor.serve(Source(config, overrides(**options))))
+        source = Source(config, overrides(**options))
+        supervisor.run_loop(supervisor.serve(source, _greeting(source)))
     except ConfigError as error:
-        return report(error)
+        given = {setting: option for setting, option in _OPTIONS.items() if options[option.removeprefix("--")]}
+        return report(error, given)
     except OSError as error:
         sys.stderr.write(f"The gateway can't start: {error}\n")
         return 1
     return 0
+
+
+_OPTIONS = {
+    "upstream.url": "--upstream",
+    "listen.data_host": "--listen",
+    "listen.data_port": "--listen",
+    "listen.admin_host": "--admin",
+    "listen.admin_port": "--admin",
+    "listen.workers": "--workers",
+}
+"""The settings of an option, which may hold something wrong."""
+
+
+def _greeting(source: Source) -> Callable[[Settings, Logger], None]:
+    def say(settings: Settings, log: Logger) -> None:
+        named = {name for name in sources(source.path) if name in ("upstream.url", "upstream.nodes")}
+        greet(settings, bool(named or source.overrides["upstream"]), os.environ, log, sys.stderr)
+
+    return say
 
 
 def overrides(

@@ -7,7 +7,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -16,9 +16,10 @@ import click
 from rich.text import Text
 
 from gateway.cli.command import URL, Command
+from gateway.cli.listing import form_options, join
 from gateway.cli.output import PlainConsole, fail, printable
 from gateway.migrate.gateways import ADMIN_TOKEN
-from gateway.observe.connect_errors import describe_connect_error
+from gateway.observe.connect_errors import describe_connect_error, name_wrong_scheme
 
 
 class Event(NamedTuple):
@@ -80,6 +81,8 @@ _EXAMPLES = """\
 mlc-gateway tail
 mlc-gateway tail --gateway http://gateway:9601 --status error
 mlc-gateway tail --agent my-agent --json | jq .target"""
+_COMMON = "/_plugins/_ml/"
+"""The beginning of most paths, which is left out where the terminal is too narrow."""
 _LIVE = "/inspector/api/live"
 _RETRY = (1.0, 2.0, 5.0, 10.0)
 """Seconds before the connection is made again, after each failure in a row."""
@@ -97,14 +100,16 @@ class CanNotFollow(Exception):
     help=f"Admin port of the gateway (default: http://127.0.0.1:9601). {ADMIN_TOKEN} holds its token.",
 )  # fmt: skip
 @filter_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines on a terminal, too.")
+@form_options
 def command(url: str, as_json: bool, wanted: Mapping[str, str]) -> int:
-    """Print each exchange in a line as it ends, until Ctrl-C. The gateway must record them (`inspector.enabled`).
+    """Print each exchange as it ends, until Ctrl-C. The gateway must record them (`inspector.enabled`).
+
+    On a terminal, an exchange has a line, and others below it where that is too narrow; to a pipe, each is a line of
+    JSON.
 
     All filters that are given must match; they are those of the page. If the connection is lost, it is made again, and
     goes on where it was.
     """
-    as_json = as_json or not sys.stdout.isatty()
     try:
         asyncio.run(_follow(url.rstrip("/"), wanted, as_json))
     except CanNotFollow as error:
@@ -113,7 +118,7 @@ def command(url: str, as_json: bool, wanted: Mapping[str, str]) -> int:
 
 
 async def _follow(url: str, filters: Mapping[str, str], as_json: bool) -> None:
-    console = PlainConsole(soft_wrap=True)
+    console = PlainConsole()
     async for event in _events(url, filters):
         value = json.loads(event.data)
         if event.name == "problem":
@@ -123,7 +128,8 @@ async def _follow(url: str, filters: Mapping[str, str], as_json: bool) -> None:
                 sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
                 sys.stdout.flush()
             else:
-                console.print(_line(row))
+                for line in _lines(row, console.width):
+                    console.print(line, soft_wrap=True)
 
 
 async def _events(url: str, filters: Mapping[str, str]) -> AsyncIterator[Event]:
@@ -154,7 +160,8 @@ async def _events(url: str, filters: Mapping[str, str]) -> AsyncIterator[Event]:
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 why = describe_connect_error(error)
                 if not connected:
-                    raise CanNotFollow(f"{url} can't be reached: {why}. Is it the admin port?") from None
+                    wrong = await asyncio.to_thread(name_wrong_scheme, url)
+                    raise CanNotFollow(f"{url} can't be reached: {why}. {wrong or 'Is it the admin port?'}") from None
                 reason = f"the connection is lost: {why}"
             seconds = _RETRY[min(failures, len(_RETRY) - 1)]
             failures += 1
@@ -172,18 +179,28 @@ async def _refusal(url: str, response: aiohttp.ClientResponse) -> str:
     return f"{url}: {reason}{token}"
 
 
-def _line(row: Mapping[str, Any]) -> Text:
-    """Return an exchange as a line for a terminal."""
+def _lines(row: Mapping[str, Any], width: int) -> Iterator[Text]:
+    """Yield an exchange as lines for a terminal: what does not fit into the first stands below it, never cut."""
     moment = datetime.fromtimestamp(row["started"]).astimezone().strftime("%H:%M:%S")
     status = row["status"]
     style = "red" if status >= 500 or not status else "yellow" if status >= 400 else "green"
     line = Text(f"{moment} ", "dim")
     line.append(f"{status or 'cut':>3} ", style)
     line.append(f"{row['seconds'] * 1000:7.0f} ms ", "dim")
-    line.append(f"{row['method']} {row['target']}")
+    indent = len(line)
+    target = f"{row['method']} {row['target']}"
+    if indent + len(target) > width:
+        target = target.replace(_COMMON, "…/", 1)
+    line.append(target)
     about = [row[name] for name in ("agent", "provider", "strategy", "error") if row[name]]
     tokens = [row[name] for name in ("input_tokens", "output_tokens") if row[name] is not None]
     if tokens:
         about.append("+".join(map(str, tokens)) + " tokens")
-    line.append("".join(f"  {one}" for one in [*about, *row["codes"]]), "cyan")
-    return line
+    about += row["codes"]
+    details = "".join(f"  {one}" for one in about)
+    if len(line) + len(details) <= width:
+        yield line.append(details, "cyan")
+        return
+    yield line
+    for rest in join(about, width - indent):
+        yield Text(" " * indent + rest, "cyan")

@@ -18,6 +18,7 @@ import click
 from gateway.agents.rules import Rule
 from gateway.cli.cluster import cluster_options, gateway_option
 from gateway.cli.command import FILE, Command
+from gateway.cli.listing import text_or_json
 from gateway.cli.output import PlainConsole, fail, print_json, print_progress
 from gateway.config.load import ConfigError
 from gateway.delivery.template_change import Code
@@ -76,12 +77,15 @@ class _Options(RunOptions):
 
 @click.command("upgrade", cls=Command, examples=_EXAMPLES)
 @click.argument(
-    "agents", nargs=-1, metavar="[AGENT]...", help="Ids or names; write -- before one that starts with a dash."
+    "agents",
+    nargs=-1,
+    metavar="[AGENT]...",
+    help="Ids, their beginnings, or names; write -- before one that starts with a dash.",
 )
 @click.option("--all", is_flag=True, help="Every agent that a search finds.")
 @click.option("--apply", is_flag=True, help="Make the changes. Without it, they are only shown.")
 @click.option("-v", "--verbose", is_flag=True, help="Also show the calls, the diff and the agents.")
-@click.option("--json", is_flag=True, help="Print JSON.")
+@text_or_json
 @click.option("--for-tools", is_flag=True, help="Also make a place for tools of the client, which flows can call.")
 @click.option("--shared", is_flag=True, help="Change a connector even if agents that you did not name use it, too.")
 @click.option("--credential-file", type=FILE, metavar="FILE", help="JSON: make a new connector with this credential.")

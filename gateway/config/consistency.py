@@ -8,6 +8,7 @@ from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from gateway.config.adapters import AdapterKey, Adapters
+from gateway.config.addresses import host_fault
 from gateway.config.policy import Guardrail, Policy, UsageBudget
 from gateway.config.problems import ConfigProblem, depends_on
 from gateway.config.schema import (
@@ -48,6 +49,7 @@ def check(settings: Settings, url_given: bool, wrong: Collection[str] = ()) -> l
             tuple(f"listen.{name}_{part}" for name in ("data", "admin", "adapters") for part in ("host", "port")),
             _check_ports(listen),
         ),
+        (tuple(f"listen.{name}_host" for name in ("data", "admin", "adapters")), _check_hosts(listen)),
         (("adapters.keys",), _check_keys(settings.adapters.keys)),
         (("adapters.origins",), _check_origins(settings.adapters.origins)),
         (("adapters.mcp", "adapters.agents"), _check_tools(settings.adapters)),
@@ -72,6 +74,13 @@ def _check_addresses(upstream: Upstream) -> Iterator[ConfigProblem]:
             urlsplit(url).port  # noqa: B018  # reading it checks it
         except ValueError:
             yield ConfigProblem(path, "has a bad host or port", allowed="a port from 0 to 65535")
+
+
+def _check_hosts(listen: Listen) -> Iterator[ConfigProblem]:
+    for name in ("data", "admin", "adapters"):
+        host = getattr(listen, f"{name}_host")
+        if fault := host_fault(name, host):
+            yield ConfigProblem(f"listen.{name}_host", fault.reason, repr(host), fault.allowed)
 
 
 def _check_lookup(agents: Agents) -> Iterator[ConfigProblem]:

@@ -7,7 +7,7 @@ compares them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -16,11 +16,14 @@ import msgspec
 import yaml
 
 from gateway.config.schema import Secret, Settings
+from gateway.config.types import unit_of
 
 START = "<!-- settings: written by `make docs` -->"
 END = "<!-- /settings -->"
 
 _TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
+_WIDTH = 10_000  # of a line of YAML: values stay on theirs
+_UNITS = {"seconds": "a duration in seconds", "bytes": "a size in bytes"}
 
 
 def bare(kind: Any) -> Any:
@@ -43,7 +46,10 @@ def allowed(kind: Any) -> str:
         return f"a mapping to {allowed(get_args(plain)[1])}"
     if _is_section(plain):
         return "a section with keys"
-    return _TYPES[plain] + _bounds([m for m in get_args(kind)[1:] if isinstance(m, msgspec.Meta)])
+    unit = unit_of(kind)
+    return (_UNITS[unit] if unit else _TYPES[plain]) + _bounds(
+        [m for m in get_args(kind)[1:] if isinstance(m, msgspec.Meta)]
+    )
 
 
 def _bounds(metas: list[msgspec.Meta]) -> str:
@@ -118,13 +124,41 @@ def updated(page: str) -> str:
     return f"{before}{START}\n{table()}\n{END}{after}"
 
 
-def effective(settings: Settings) -> str:
-    """Return the settings as YAML; a secret is shown as its source."""
+def effective(settings: Settings, sources: Mapping[str, str] | None = None, changed: bool = False) -> str:
+    """Return the settings as YAML; a secret is shown as its source.
+
+    sources: setting → where it is set (`gateway.config.load.sources`), which a comment shows. changed: leave out those
+    that are not among them.
+    """
     data = msgspec.to_builtins(settings, enc_hook=lambda secret: secret.source and f"<{secret.source}>")
     if settings.upstream.nodes:  # they replace the address
         del data["upstream"]["url"]
-    text: str = yaml.safe_dump(data, sort_keys=False)
-    return text
+    return "".join(f"{line}\n" for line in _effective(data, Settings, "", sources or {}, changed))
+
+
+def _effective(
+    data: Mapping[str, Any], cls: Any, path: str, sources: Mapping[str, str], changed: bool
+) -> Iterator[str]:
+    indent = "  " * path.count(".")
+    types = get_type_hints(cls)
+    for key, value in data.items():
+        setting = path + key
+        if _is_section(types[key]):
+            inner = list(_effective(value, types[key], f"{setting}.", sources, changed))
+            if inner:
+                yield f"{indent}{key}:"
+                yield from inner
+        elif setting in sources or not changed:
+            lines = yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True, width=_WIDTH).splitlines()
+            if setting not in sources:
+                comment = ""
+            elif len(lines) == 1:
+                comment = f"  # {sources[setting]}"
+            else:
+                comment = ""
+                yield f"{indent}# {sources[setting]}"
+            yield indent + lines[0] + comment
+            yield from (indent + line for line in lines[1:])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from gateway.config.types import OpenSearchAccount, Positive, Seconds
+from gateway.config.types import OpenSearchAccount, Positive, PositiveBytes, Seconds
 
 Sink = Literal["sqlite", "audit_file", "opensearch"]
 
@@ -21,10 +21,15 @@ class SqliteExchanges(Struct, frozen=True, forbid_unknown_fields=True):
     seconds: Annotated[Seconds, Meta(description="How long exchanges and media are kept; 0: as long as they fit.")] = (
         604_800.0
     )
-    bytes: Annotated[int, Meta(ge=1_000_000, description="Most bytes of exchanges and of the index of their text.")] = (
+    bytes: Annotated[
+        int,
+        Meta(
+            ge=1_000_000, extra={"unit": "bytes"}, description="Most bytes of exchanges and of the index of their text."
+        ),
+    ] = 1_073_741_824
+    media_bytes: Annotated[PositiveBytes, Meta(description="Most bytes of media (`inspector.media: keep`).")] = (
         1_073_741_824
     )
-    media_bytes: Annotated[Positive, Meta(description="Most bytes of media (`inspector.media: keep`).")] = 1_073_741_824
 
 
 class AuditFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +38,7 @@ class AuditFile(Struct, frozen=True, forbid_unknown_fields=True):
     path: Annotated[
         str, Meta(description="Its path; empty: `mlc-gateway/audit.jsonl` in `$XDG_STATE_HOME` or `~/.local/state`.")
     ] = ""
-    bytes: Annotated[Positive, Meta(description="Another file is begun at this size.")] = 104_857_600
+    bytes: Annotated[PositiveBytes, Meta(description="Another file is begun at this size.")] = 104_857_600
     seconds: Annotated[Seconds, Meta(description="Another file is begun after this time; 0: only by size.")] = 86_400.0
     files: Annotated[Positive, Meta(description="How many full files are kept; the oldest are deleted.")] = 100
     sync: Annotated[
@@ -82,10 +87,10 @@ class Inspector(Struct, frozen=True, forbid_unknown_fields=True):
     audit_file: AuditFile = AuditFile()
     opensearch: OpenSearchExchanges = OpenSearchExchanges()
     queue_bytes: Annotated[
-        Positive, Meta(description="Most bytes of bodies that wait to be recorded; exchanges beyond are dropped.")
+        PositiveBytes, Meta(description="Most bytes of bodies that wait to be recorded; exchanges beyond are dropped.")
     ] = 268_435_456
     body_bytes: Annotated[
-        Positive,
+        PositiveBytes,
         Meta(
             description="Most bytes that are recorded of a body that passes unchanged (`passthrough: bodies`). Bodies "
             "of agent runs are recorded whole."

@@ -1,6 +1,6 @@
 """Load the settings from a YAML or TOML file and the environment. Every problem is reported with its key's path.
 
-The value of an environment variable (`gateway.config.environment`) is read as YAML, unless the setting is text. Secrets
+The value of an environment variable (`gateway.config.variables`) is read as YAML, unless the setting is text. Secrets
 are written as ``{env: NAME}`` or ``{file: PATH}``, never in clear.
 """
 
@@ -11,69 +11,22 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import yaml
 
+from gateway.config.addresses import url_fault
 from gateway.config.consistency import check
 from gateway.config.describe import allowed, bare
 from gateway.config.problems import ConfigError, ConfigProblem, shown
 from gateway.config.schema import Secret, Settings
+from gateway.config.types import examples, without_unit
+from gateway.config.variables import FromEnvironment, is_section, read_environment, types_of
+from gateway.config.yaml_text import Misread, parse_yaml
 
-_MERGE, _TEXT = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:str"
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """Loads YAML. A recursive alias is an error, and a duplicate key, except one that a merge key (``<<``) brings in.
-
-    A key is the text that is written, as in JSON and TOML: `off` and `1` are names that someone chose.
-
-    unfinished: the anchors of the values that are being read.
-    """
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.unfinished: list[str] = []
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        anchor = event.anchor
-        is_alias = isinstance(event, yaml.AliasEvent)
-        if is_alias and anchor in self.unfinished:
-            reason = f"the alias *{anchor} stands for a value that it is part of"
-            raise yaml.composer.ComposerError(None, None, reason, event.start_mark)
-        if is_alias or anchor is None:
-            return super().compose_node(parent, index)
-        self.unfinished.append(anchor)
-        node = super().compose_node(parent, index)
-        self.unfinished.pop()
-        return node
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node = super().compose_mapping_node(anchor)
-        seen: list[tuple[str, Any]] = []
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
-                key.tag = _TEXT
-            if (key.tag, key.value) in seen:
-                raise yaml.composer.ComposerError(None, None, f"the key {key.value!r} is a duplicate", key.start_mark)
-            seen.append((key.tag, key.value))
-        return node
-
-
-def parse_yaml(text: str) -> Any:
-    """Return the value in `text`.
-
-    Raises:
-        yaml.YAMLError: it is not YAML, a mapping has a key twice, or an alias is part of its own value.
-    """
-    return yaml.load(text, _UniqueKeys)
-
-
-__all__ = ["ConfigError", "ConfigProblem", "load", "merge", "read_file"]
+__all__ = ["ConfigError", "ConfigProblem", "load", "merge", "read_file", "sources"]
 
 _LARGEST = 2**63
 _SECRET_FORMS = "{env: NAME} or {file: PATH}"
@@ -113,6 +66,33 @@ def load(
     if problems:
         raise ConfigError(problems, settings, wrong)
     return settings
+
+
+def sources(path: Path | None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return where each setting that is not left to its default is set: the file, or the name of a variable.
+
+    Raises:
+        ConfigError: the file can't be read.
+    """
+    environ = os.environ if environ is None else environ
+    layers = [read_file(path) if path else {}, *read_environment(environ, [])]
+    return {setting: source for layer in layers for setting, source in _set_by(layer, Settings, "", str(path))}
+
+
+def _set_by(layer: Mapping[str, Any], cls: Any, path: str, source: str) -> Iterator[tuple[str, str]]:
+    """Yield the settings in `layer` with their source."""
+    types = types_of(cls)
+    for key, value in layer.items():
+        kind, place = bare(types.get(key)), source
+        if isinstance(value, FromEnvironment):
+            place = value.name
+            value = parse_yaml(value.text) if is_section(kind) else value
+        elif kind is Secret and isinstance(value, Mapping):
+            place = next((one.name for one in value.values() if isinstance(one, FromEnvironment)), place)
+        if is_section(kind) and isinstance(value, Mapping):
+            yield from _set_by(value, kind, _join(path, key), place)
+        elif value is not None or not is_section(kind):
+            yield _join(path, key), place
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -160,7 +140,25 @@ class _Reader:
         """Record a problem. hidden: the value may be a secret."""
         source = value.name if isinstance(value, FromEnvironment) else ""
         received = shown(value.text if source else value) if value != "" and not hidden else ""
-        self.problems.append(ConfigProblem(path, reason, received, allowed(kind) if kind else "", source))
+        permitted = ", ".join(filter(None, (allowed(kind), examples(kind)))) if kind else ""
+        self.problems.append(ConfigProblem(path, reason, received, permitted, source))
+
+    def misread(self, path: str, value: Misread, source: Any) -> None:
+        """Record that YAML reads a value, or the key at the end of `path`, as something else."""
+        name = source.name if isinstance(source, FromEnvironment) else ""
+        self.problems.append(ConfigProblem(path, value.reason, str(value), value.remedy, name))
+
+    def address(self, path: str, value: Any, kind: Any) -> bool:
+        """Return True for a URL with a part that is known to be wrong, and record which one it is."""
+        pattern = next((m.pattern for m in get_args(kind)[1:] if isinstance(m, msgspec.Meta) and m.pattern), "")
+        text = value.text if isinstance(value, FromEnvironment) else value
+        if "https?" not in pattern or not isinstance(text, str):
+            return False
+        fault = url_fault(path, text, is_base="/?$" in pattern or "/?)?$" in pattern) if text else None
+        if fault is not None:
+            source = value.name if isinstance(value, FromEnvironment) else ""
+            self.problems.append(ConfigProblem(path, fault.reason, shown(text), fault.allowed, source))
+        return fault is not None
 
     def sections(self, layer: Mapping[str, Any], cls: Any, path: str) -> dict[str, Any]:
         """Return `layer` without empty (`null`) sections and sections of the wrong type; record the latter."""
@@ -196,7 +194,9 @@ class _Reader:
             return None
         types = types_of(cls)
         for key in value:
-            if key not in types:
+            if isinstance(key, Misread):
+                self.misread(_join(path, key), key, value[key])
+            elif key not in types:
                 self.unknown(path, str(key), list(types), value[key])
         known = {name: value[name] for name in types if name in value}
         required = [f.encode_name for f in msgspec.structs.fields(cls) if f.required]
@@ -227,15 +227,23 @@ class _Reader:
         raw = value
         if isinstance(value, FromEnvironment):
             value = value.text if plain is str or get_origin(plain) is Literal else self.parse(value)
+        if isinstance(value, Misread):
+            self.misread(path, value, raw)
+            return None
+        if plain is str and self.address(path, raw, kind):
+            return None
         if get_origin(plain) is list and isinstance(value, list):
             return [self.value(item, get_args(plain)[0], f"{path}[{i}]") for i, item in enumerate(value)]
         if get_origin(plain) is dict and isinstance(value, dict):
+            for key in (key for key in value if isinstance(key, Misread)):
+                self.misread(_join(path, key), key, raw)
             return {str(k): self.value(item, get_args(plain)[1], _join(path, str(k))) for k, item in value.items()}
         if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:  # infinite and NaN, too
             self.problem(path, "is not a finite number" if isinstance(value, float) else "is too large", raw, kind)
             return None
         if get_origin(plain) is Literal:
             value = _word(value, get_args(plain))
+        value = without_unit(value, kind)
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError:
@@ -304,78 +312,3 @@ def _holds_secret(kind: Any) -> bool:
 
 def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
-
-
-PREFIX = "GATEWAY__"
-
-
-@dataclass(frozen=True, slots=True)
-class FromEnvironment:
-    """The unparsed value of an environment variable."""
-
-    text: str
-    name: str
-
-
-def read_environment(environ: Mapping[str, str], problems: list[ConfigProblem]) -> Iterator[dict[str, Any]]:
-    """Yield the settings in the environment, one variable at a time, each nested like the file."""
-    names: dict[tuple[str, ...], str] = {}
-    for name, text in sorted(environ.items()):
-        if not name.upper().startswith(PREFIX):
-            continue
-        keys = _read_keys(name)
-        setting = _find_setting(keys)
-        if setting in names:
-            problems.append(ConfigProblem(".".join(keys), f"is also set by {names[setting]}", source=name))
-        elif not setting:
-            problems.append(ConfigProblem(".".join(keys), "names a key below a setting that has no keys", source=name))
-        else:
-            names[setting] = name
-            layer: Any = FromEnvironment(text, name)
-            for key in reversed(keys):
-                layer = {key: layer}
-            yield layer
-
-
-def _read_keys(name: str) -> tuple[str, ...]:
-    """Return the keys in a variable's name: those of mappings as they are written, others in lower case."""
-    kind: Any = Settings
-    keys: list[str] = []
-    for written in name[len(PREFIX) :].split("__"):
-        if get_origin(kind) is dict:
-            keys.append(written)
-            kind = bare(get_args(kind)[1])
-        else:
-            keys.append(written.lower())
-            kind = bare(types_of(kind).get(keys[-1])) if is_section(kind) else None
-    return tuple(keys)
-
-
-def _find_setting(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the path of the setting that the variable sets; of a secret, without ``env`` or ``file``.
-
-    (): it continues below a setting that has no keys. An unknown key is reported later.
-    """
-    kind: Any = Settings
-    for depth, key in enumerate(keys):
-        if is_section(kind):
-            types = types_of(kind)
-            if key not in types:
-                return keys
-            kind = bare(types[key])
-        elif get_origin(kind) is dict:
-            kind = bare(get_args(kind)[1])
-        else:
-            return keys[:depth] if kind is Secret else ()
-    return keys
-
-
-def is_section(kind: Any) -> bool:
-    """Return True if the type is a section of the settings."""
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
-@cache
-def types_of(section: type) -> Mapping[str, Any]:
-    """Return the type of each key of a section."""
-    return get_type_hints(section, include_extras=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.config.types import Count, OpenSearchAccount, Positive, PositiveSeconds, Seconds
+from gateway.config.types import Bytes, Count, OpenSearchAccount, Positive, PositiveSeconds, Seconds
 
 
 class Window(Struct, frozen=True, forbid_unknown_fields=True):
@@ -16,7 +16,7 @@ class Window(Struct, frozen=True, forbid_unknown_fields=True):
     tokens: Annotated[
         Count, Meta(description="Most tokens, estimated: a token for each 4 bytes of text, 1,500 for each medium.")
     ] = 100_000
-    bytes: Annotated[Count, Meta(description="Most bytes of JSON, media included.")] = 20_971_520
+    bytes: Annotated[Bytes, Meta(description="Most bytes of JSON, media included.")] = 20_971_520
 
 
 class Retention(Struct, frozen=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.config.types import YEAR, Count, Positive, PositiveSeconds, Secret
+from gateway.config.types import YEAR, Count, PositiveBytes, PositiveSeconds, Secret
 
 Amount = Annotated[float, Meta(ge=0, le=1e15)]
 Currency = Annotated[str, Meta(pattern=r"^[A-Z]{3}$", description="Its currency: three capital letters (ISO 4217).")]
@@ -80,7 +80,8 @@ class Guardrail(Struct, frozen=True, forbid_unknown_fields=True):
     ] = False
     seconds: Annotated[PositiveSeconds, Meta(description="For one check.")] = 5.0
     max_bytes: Annotated[
-        Positive, Meta(description="Largest JSON that is sent to a webhook, and largest answer that is read of it.")
+        PositiveBytes,
+        Meta(description="Largest JSON that is sent to a webhook, and largest answer that is read of it."),
     ] = 8_388_608
     on_failure: Annotated[
         Literal["refuse", "allow"],

@@ -14,7 +14,19 @@ from gateway.config.adapters import Adapters
 from gateway.config.inspector import Inspector
 from gateway.config.memory import Memory
 from gateway.config.policy import Policy
-from gateway.config.types import AgentId, Count, HostGlob, Port, Positive, PositiveSeconds, Seconds, Secret, TlsVersion
+from gateway.config.types import (
+    AgentId,
+    Bytes,
+    Count,
+    HostGlob,
+    Port,
+    Positive,
+    PositiveBytes,
+    PositiveSeconds,
+    Seconds,
+    Secret,
+    TlsVersion,
+)
 from gateway.config.upstream import Account, Auth, Ejection, Health, SigV4, Timeouts, Tls, Upstream
 
 
@@ -42,7 +54,7 @@ class ClientTimeouts(Struct, frozen=True, forbid_unknown_fields=True):
     head: Annotated[Seconds, Meta(description="For the head of a request, from its first byte to its last.")] = 30.0
     body: Annotated[Seconds, Meta(description="Between two pieces of a request's body.")] = 60.0
     body_rate: Annotated[
-        Count,
+        Bytes,
         Meta(
             description="Lowest average rate of a request's body, in bytes per second, while the gateway reads it; "
             "0: no limit. Clients that stream small pieces for a long time (`_bulk/stream`) need 0."
@@ -190,9 +202,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of a request. Bodies that only pass through are limited by the cluster, not here."""
 
     body: Annotated[
-        Positive, Meta(description="Largest body of an intercepted request; the default is the cluster's.")
+        PositiveBytes, Meta(description="Largest body of an intercepted request; the default is the cluster's.")
     ] = 104_857_600
-    decompressed: Annotated[Positive, Meta(description="Largest such body once decompressed.")] = 104_857_600
+    decompressed: Annotated[PositiveBytes, Meta(description="Largest such body once decompressed.")] = 104_857_600
     nesting: Annotated[Positive, Meta(description="Deepest nesting of its JSON.")] = 100
     values: Annotated[
         Positive,
@@ -202,17 +214,17 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = 100_000
     text: Annotated[
-        Positive, Meta(description="Most bytes of its JSON without inline media: all its text and structure.")
+        PositiveBytes, Meta(description="Most bytes of its JSON without inline media: all its text and structure.")
     ] = 8_388_608
     input_items: Annotated[
         Positive, Meta(description="Most messages, content blocks and tool calls in an `input`, counted together.")
     ] = 10_000
     header_line: Annotated[
-        Positive, Meta(description="Longest request line and longest header, in requests and answers.")
+        PositiveBytes, Meta(description="Longest request line and longest header, in requests and answers.")
     ] = 65_536
     headers: Annotated[Positive, Meta(description="Most headers in a message, in requests and answers.")] = 1_000
     head: Annotated[
-        Positive, Meta(description="Longest head of a message, all lines together, in requests and answers.")
+        PositiveBytes, Meta(description="Longest head of a message, all lines together, in requests and answers.")
     ] = 262_144
 
 
@@ -363,8 +375,10 @@ class MediaByUrl(Struct, frozen=True, forbid_unknown_fields=True):
     ] = False
     redirects: Annotated[Count, Meta(description="Most redirects of a fetch; each is checked like the first URL.")] = 3
     max_count: Annotated[Positive, Meta(description="Most media fetched for a request.")] = 20
-    max_bytes: Annotated[Positive, Meta(description="Largest file.")] = 20_971_520
-    max_total_bytes: Annotated[Positive, Meta(description="Largest sum of a request's fetched media.")] = 52_428_800
+    max_bytes: Annotated[PositiveBytes, Meta(description="Largest file.")] = 20_971_520
+    max_total_bytes: Annotated[PositiveBytes, Meta(description="Largest sum of a request's fetched media.")] = (
+        52_428_800
+    )
     seconds: Annotated[PositiveSeconds, Meta(description="For one whole fetch, including redirects.")] = 15.0
     total_seconds: Annotated[
         PositiveSeconds, Meta(description="For all media of a request, including the wait for a free slot.")
@@ -397,9 +411,13 @@ class Logs(Struct, frozen=True, forbid_unknown_fields=True):
         Literal["debug", "info", "warning", "error"],
         Meta(description="`debug` logs every step of a rewrite."),
     ] = "info"
-    format: Annotated[Literal["json", "console"], Meta(description="One JSON object per line, or readable text.")] = (
-        "json"
-    )
+    format: Annotated[
+        Literal["auto", "json", "console"],
+        Meta(
+            description="`json`: one JSON object per line; `console`: readable text; `auto`: text on a terminal, else "
+            "JSON."
+        ),
+    ] = "auto"
     payloads: Annotated[
         bool,
         Meta(

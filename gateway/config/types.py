@@ -1,16 +1,24 @@
-"""The types of single settings, and the settings that all stores on OpenSearch have."""
+"""Types of single settings, durations and sizes with their units, and what all stores on OpenSearch have in common.
+
+The units are those of OpenSearch's own settings: ``5s``; ``1MB`` is 1,048,576 bytes, as in
+``http.max_content_length: 100mb``.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from decimal import Decimal
+from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 YEAR = 31_536_000
 """Longest duration of a setting, in seconds. Switch a time limit off with 0."""
-Seconds = Annotated[float, Meta(ge=0, le=YEAR)]
-PositiveSeconds = Annotated[float, Meta(gt=0, le=YEAR)]
+Seconds = Annotated[float, Meta(ge=0, le=YEAR, extra={"unit": "seconds"})]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=YEAR, extra={"unit": "seconds"})]
+Bytes = Annotated[int, Meta(ge=0, extra={"unit": "bytes"})]
+PositiveBytes = Annotated[int, Meta(ge=1, extra={"unit": "bytes"})]
 Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 AgentId = Annotated[str, Meta(pattern=r"^[!-~]+$")]
@@ -57,3 +65,44 @@ class OpenSearchAccount(Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
     ca_file: Annotated[str, Meta(description="PEM file of the authorities to trust; empty: the system's.")] = ""
     seconds: Annotated[PositiveSeconds, Meta(description="For one request.")] = 10.0
+
+
+Unit = Literal["seconds", "bytes"]
+_DURATIONS = {"ms": Decimal("0.001"), "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SIZES = {"b": 1} | {
+    name: 1024**power for power, prefix in enumerate("kmgt", 1) for name in (f"{prefix}b", f"{prefix}ib")
+}
+_UNITS: dict[str, dict[str, Any]] = {"seconds": _DURATIONS, "bytes": _SIZES}
+_EXAMPLES = {"seconds": "such as 30 or 30s, 5m, 1h", "bytes": "such as 1048576 or 1MB"}
+_WRITTEN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
+
+
+def unit_of(kind: Any) -> Unit | None:
+    """Return the unit of a setting's type; None: it has none."""
+    metas = (meta for meta in get_args(kind)[1:] if isinstance(meta, Meta))
+    return next((meta.extra["unit"] for meta in metas if meta.extra and "unit" in meta.extra), None)
+
+
+def examples(kind: Any) -> str:
+    """Return how a setting of this type may be written; "" if it has no unit."""
+    unit = unit_of(kind)
+    return _EXAMPLES[unit] if unit else ""
+
+
+def without_unit(value: Any, kind: Any) -> Any:
+    """Return a text with a unit (``5s``) as a number in the setting's own unit; any other value as it is.
+
+    A size that is no whole number of bytes stays as it is.
+    """
+    unit = unit_of(kind)
+    found = _WRITTEN.fullmatch(value.strip()) if unit and isinstance(value, str) else None
+    if not unit or found is None:
+        return value
+    number, name = found.groups()
+    factor = _UNITS[unit].get(name.lower())
+    if factor is None:
+        return value
+    exact = Decimal(number) * factor
+    if unit == "seconds":
+        return float(exact)
+    return int(exact) if exact == int(exact) else value

@@ -12,6 +12,7 @@ from opensearchpy.exceptions import TransportError
 from gateway.demo import arrival
 from gateway.demo.bodies import Body
 from gateway.demo.environment import Agent, Deployment
+from gateway.policy.usage import HEADER as USAGE
 from gateway.providers import registry
 from gateway.providers.base import Inexpressible
 
@@ -22,8 +23,8 @@ _DELIVERY, _NOTICE = "X-MLC-Gateway-Delivery", "X-MLC-Gateway-Notice"
 class Outcome:
     """The result of an exchange. outcome: arrived, refused (as expected) or lost; the latter two have a reason.
 
-    sent, received: what the client sent and what the LLM received, formatted. strategy, notices: from the gateway's
-    headers.
+    sent, received: what the client sent and what the LLM received, formatted. strategy, notices, usage: from the
+    gateway's headers; usage: what the run cost, ``unknown`` if the answer does not report it, "" without an answer.
     """
 
     cluster: str
@@ -34,6 +35,7 @@ class Outcome:
     reason: str
     strategy: str
     notices: str
+    usage: str
     sent: str
     received: str
 
@@ -64,6 +66,7 @@ async def run_exchange(deployment: Deployment, agent: Agent, name: str, body: Bo
         reason=reason,
         strategy=headers.get(_DELIVERY, "").partition(";")[0].removeprefix("strategy="),
         notices=notices,
+        usage=headers.get(USAGE, ""),
         sent=arrival.format_conversation(body["input"]),
         received=arrival.format_conversation(received.get(provider.messages_field, []), provider.content_field),
     )

@@ -63,7 +63,7 @@ async def deploy(version: str, port: int, records: str = "") -> AsyncIterator[De
         gateway = app.build(settings, log=configure("error", "console"))
         await gateway.start()
         stack.push_async_callback(gateway.stop)
-        agents = tuple(_agents(version, await seed(simulator.url)))
+        agents = tuple(_agents(version, await seed(simulator.url, whole=True)))
         page = f"http://127.0.0.1:{gateway.admin_port}/inspector/login#{TOKEN}" if records else ""
         yield Deployment(version, simulator, f"http://127.0.0.1:{gateway.data_port}", agents, page)
 
@@ -72,6 +72,7 @@ def _settings(url: str, port: int, records: str) -> dict[str, Any]:
     return {
         "listen": {"data_port": port, "admin_port": 0, "admin_token": {"env": _TOKEN}},
         "upstream": {"url": url},
+        "policy": {"usage_header": True, "prices": [{"input": 3.0, "output": 15.0}]},
         "inspector": {
             "enabled": bool(records),
             "passthrough": "bodies",

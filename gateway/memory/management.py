@@ -5,7 +5,8 @@ An operator sees the sessions of all owners, and names one by its id alone if no
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -16,9 +17,11 @@ from gateway.memory.reading import read_messages, read_sessions
 from gateway.memory.rest import message_as_json, timestamp
 from gateway.memory.store import SessionNotFound, Store, StoreError
 
+_MOST_NAMED = 10
+
 
 class AmbiguousSession(StoreError):
-    """Several owners have a session of this id."""
+    """Several owners have a session of this id, or several ids begin as it does."""
 
 
 class OwnerFilter(Struct, frozen=True):
@@ -56,20 +59,61 @@ async def select_sessions(store: Store, wanted: OwnerFilter) -> AsyncGenerator[S
             yield session
 
 
-async def find_session(store: Store, id: str, wanted: OwnerFilter = OwnerFilter()) -> Session:  # noqa: B008  # immutable
+async def complete_owner(store: Store, wanted: OwnerFilter) -> OwnerFilter:
+    """Return the filter with whole ids where it has a beginning that only one agent, or one caller, has.
+
+    An id that an agent or caller has stays as it is, and so does one that none begins with.
+
+    Raises:
+        AmbiguousSession: several agents or callers begin so.
+    """
+    if not wanted.agent_id and not wanted.caller:
+        return wanted
+    async with aclosing(select_sessions(store, wanted)) as exact:
+        if await anext(exact, None) is not None:
+            return wanted
+    owners = [session.key.owner async for session in select_sessions(store, OwnerFilter(tenant=wanted.tenant))]
+    agents, callers = ({getattr(owner, name) for owner in owners} for name in ("agent_id", "caller"))
+    return OwnerFilter(
+        _complete("agents", wanted.agent_id, agents), wanted.tenant, _complete("callers", wanted.caller, callers)
+    )
+
+
+def _complete(what: str, given: str | None, known: set[str]) -> str | None:
+    found = sorted(id for id in known if given and id.startswith(given))
+    if given in known or not found:
+        return given
+    if len(found) > 1:
+        raise AmbiguousSession(f"{len(found)} {what} begin with {given}: {', '.join(found)}.")
+    return found[0]
+
+
+async def find_session(
+    store: Store,
+    id: str,
+    wanted: OwnerFilter = OwnerFilter(),  # noqa: B008  # immutable
+    begins: bool = False,
+) -> Session:
     """Return the session `id` of the owners that are `wanted`.
 
-    Unless there can be only one owner, all sessions of the store are looked through.
+    Unless there can be only one owner, all sessions of the store are looked through. begins: `id`, and those of
+    `wanted`, may be the beginning of one.
 
     Raises:
         SessionNotFound: there is none.
-        AmbiguousSession: several of these owners have one.
+        AmbiguousSession: several of these owners have one, or several ids begin so.
     """
+    if begins:
+        wanted = await complete_owner(store, wanted)
     if (owner := wanted.owner()) is not None:
         found = [await store.session(SessionKey(owner, id))]
     else:
         found = [one async for one in select_sessions(store, wanted) if one.key.id == id]
     sessions = [one for one in found if one is not None]
+    if begins and not sessions:
+        sessions = [one async for one in select_sessions(store, wanted) if one.key.id.startswith(id)]
+        if len(ids := {one.key.id for one in sessions}) > 1:
+            raise AmbiguousSession(f"{len(ids)} sessions begin with {id}; give more of the id of one: {_few(ids)}.")
     if not sessions:
         raise SessionNotFound(f"There is no session {id}.")
     if len(sessions) > 1:
@@ -79,6 +123,11 @@ async def find_session(store: Store, id: str, wanted: OwnerFilter = OwnerFilter(
         )
         raise AmbiguousSession(f"{len(sessions)} owners have a session {id}; name one of them: {owners}.")
     return sessions[0]
+
+
+def _few(ids: Collection[str]) -> str:
+    shown = sorted(ids)[:_MOST_NAMED]
+    return ", ".join(shown) + (f" and {len(ids) - len(shown)} more" if len(ids) > len(shown) else "")
 
 
 def session_as_json(session: Session) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Scan:
 
     unified_api: as in `AgentProfile`. agents: sorted by name, then id. models, connectors: the documents, by id.
     users: connector id → ids of all models of the cluster that use it. notes: what the reader should know.
+    documents: those of the agents, by id.
     """
 
     version: tuple[int, ...]
@@ -65,6 +66,7 @@ class Scan:
     connectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +166,12 @@ class _Judge:
     def __call__(self, profile: AgentProfile) -> tuple[Abilities, tuple[Remedy, ...]]:
         rule = rule_for(profile.id, profile.name, self._rules)
         describes = rule is not None and rule.delivery == "describe"
-        anonymous = _anonymous(profile)
-        key = repr(anonymous), describes
+        plain = anonymous(profile)
+        key = repr(plain), describes
         if key not in self._known:
             policy = RewriteOptions(self._options, describes)
-            found = abilities(anonymous, policy)
-            self._known[key] = found, _gains(anonymous, found, policy)
+            found = abilities(plain, policy)
+            self._known[key] = found, _gains(plain, found, policy)
         found, gains = self._known[key]
         return found, tuple(_remedies(profile, found, gains, self._upgrade_command))
 
@@ -262,7 +264,7 @@ def _gains(profile: AgentProfile, before: Abilities, policy: RewriteOptions) -> 
     return gains if gains and not agent_proof(profile, new).differing else ()
 
 
-def _anonymous(profile: AgentProfile) -> AgentProfile:
+def anonymous(profile: AgentProfile) -> AgentProfile:
     """Return the profile without names, ids and registration tags, which may differ between equal agents."""
     names = {model.id: f"model {number}" for number, model in enumerate({m.id: m for m in profile.models}.values())}
 

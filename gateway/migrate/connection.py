@@ -26,6 +26,7 @@ from gateway.agents.lookup import read_version
 from gateway.config.load import ConfigError, load
 from gateway.config.schema import Settings, Upstream
 from gateway.migrate.transport import NoAnswer, Sender
+from gateway.observe.connect_errors import name_wrong_scheme
 
 PASSWORD = "MLC_PASSWORD"
 TENANT = "x-tenant-id"
@@ -115,7 +116,12 @@ def connect(options: ClusterOptions, ask: Callable[[str], str] | None = None) ->
     auth = _auth(options, upstream, ask)
     sender = Sender(upstream, auth, headers)
     url = (upstream.nodes or [upstream.url])[0].rstrip("/")
-    status, root = _call(sender, url, "GET", "/")
+    try:
+        status, root = _call(sender, url, "GET", "/")
+    except ClusterUnreachable as error:
+        if wrong := name_wrong_scheme(url):
+            raise ClusterUnreachable(f"{url} got no answer. {wrong}", error.maybe_sent) from None
+        raise
     version = _version(options.cluster_version, url, status, root)
     authorization = f"Basic {b64encode(b':'.join(auth)).decode()}" if options.user else ""
     return Connected(version, str(root.get("cluster_name", "")), url, settings, sender, authorization, options)

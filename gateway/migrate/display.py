@@ -44,26 +44,50 @@ def show(console: Console, found: Sequence[Offer | Refused], verbose: bool = Fal
 
 def summary_line(found: Sequence[Offer | Refused]) -> str:
     """Return the result in one line: connectors that can be upgraded, and agents that would take more."""
+    numbers = counts(found)
+    if not numbers["upgradable"]:
+        return "No connector can be upgraded."
+    total, agents, images = numbers["connectors"], numbers["agents"], numbers["images"]
+    number = f"{numbers['upgradable']} of {total} connectors" if total > 1 else "The connector"
+    more = f", {images} of them images" if images else ""
+    return f"{number} can be upgraded: {agents} {'agent' if agents == 1 else 'agents'} would take more{more}."
+
+
+def counts(found: Sequence[Offer | Refused]) -> dict[str, int]:
+    """Return the numbers of `summary_line`: of connectors, of those that can be upgraded, of agents that gain."""
     offers = [one for one in found if isinstance(one, Offer)]
     effects = [effect for offer in offers for effect in offer.effects]
-    agents = {effect.agent_id for effect in effects if effect.gained or effect.improved}
-    if not offers:
-        return "No connector can be upgraded."
-    number = f"{len(offers)} of {len(found)} connectors" if len(found) > 1 else "The connector"
-    return f"{number} can be upgraded: {len(agents)} {'agent' if len(agents) == 1 else 'agents'} would take more."
+    return {
+        "connectors": sum(not one.key.startswith("agents/") for one in found),
+        "upgradable": len(offers),
+        "agents": len({effect.agent_id for effect in effects if effect.gained or effect.improved}),
+        "images": len({effect.agent_id for effect in effects if "image" in effect.gained}),
+    }
 
 
 def _table(found: Sequence[Offer | Refused]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("connector", overflow="fold")
-    table.add_column("agents", justify="right", no_wrap=True)
+    table.add_column("connector", overflow="fold", no_wrap=True)
+    table.add_column("agents", overflow="fold")
     table.add_column("would gain")
     for one in found:
+        agents = Text(", ".join(_names(one)))
         if isinstance(one, Offer):
-            table.add_row(Text(one.key), str(len(one.effects)), Text("; ".join(_gains(one)), "green"))
+            table.add_row(Text(one.key), agents, Text("; ".join(_gains(one)), "green"))
         else:
-            table.add_row(Text(one.key), str(len(one.named)), Text(f"unchanged: {one.code.name}", "yellow"))
+            table.add_row(Text(one.key), agents, Text(f"unchanged: {one.code.name}", "yellow"))
     return table
+
+
+_MOST_NAMES = 3
+
+
+def _names(one: Offer | Refused) -> Iterator[str]:
+    """Yield the first agents of a connector, and how many more there are."""
+    names = [effect.name or effect.agent_id for effect in one.effects] if isinstance(one, Offer) else list(one.names)
+    yield from names[:_MOST_NAMES]
+    if len(names) > _MOST_NAMES:
+        yield f"{len(names) - _MOST_NAMES} more"
 
 
 def _gains(offer: Offer) -> Iterator[str]:

@@ -28,7 +28,9 @@ def agent_ids(
     has_no_name: Callable[[Document], bool] = lambda agent: False,
     listing: str = "mlc-gateway agents",
 ) -> list[str]:
-    """Return the ids of the agents `named` by id or name, or of all agents; hidden ones are found by id only.
+    """Return the ids of the agents `named` by id, name or the beginning of an id, or of all agents.
+
+    Hidden agents are found by their whole id only.
 
     has_no_name: True for an agent that a name does not mean. listing: the command that lists the agents.
 
@@ -52,11 +54,22 @@ def _exists(cluster: Cluster, id_: str) -> bool:
 
 def _one(name: str, ids: list[str], by_name: dict[str, list[str]], cluster: Cluster, listing: str) -> str:
     found = [name] if name in ids or _exists(cluster, name) else by_name.get(name, [])
+    if not found and len(found := beginning_with(name, ids)) > 1:
+        raise ClusterError(f"{len(found)} agents' ids begin with {name}: give more of one: {', '.join(found)}")
     if len(found) > 1:
         raise ClusterError(f"{len(found)} agents are called {name}: name one by its id: {', '.join(found)}")
     if not found:
         raise ClusterError(f"There is no agent {name}: `{listing}` lists those there are.")
     return found[0]
+
+
+def beginning_with(start: str, ids: Iterable[str]) -> list[str]:
+    """Return the ids that begin with `start`, in their order; none for a `start` that is too short to be meant so."""
+    return sorted(id_ for id_ in ids if id_.startswith(start)) if len(start) >= _SHORTEST else []
+
+
+_SHORTEST = 4
+"""Characters of the beginning of an id that may stand for it."""
 
 
 def read_documents(

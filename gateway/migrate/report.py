@@ -5,7 +5,8 @@ that can be read: {id, name, type, readable: true, generation, provider {name, s
 kind, shared_by}, template}], memory, abilities {KIND: {arrives, strategy, notices[]} or {arrives, code, reason}},
 remedies [{kind, action, gains[]}], aliases[], alias_of}. Any other: {id, name, type, readable: false, code, reason,
 help, aliases[], alias_of}. The summary: {agents, readable, unreadable, abilities {KIND: count that arrives}, codes
-{CODE: count of agents}, required {kinds[], met, missing [{id, kinds[]}]}}. Agents are sorted by name, then id.
+{CODE: count of agents}, required {kinds[], met, missing [{id, kinds[]}]}, upgrades {connectors, upgradable, agents,
+images}}. Agents are sorted by name, then id.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gateway.migrate.assess import Ability, Assessment, ModelUse
+from gateway.migrate import display
+from gateway.migrate.assess import Ability, Assessment
+from gateway.migrate.display import counts
 from gateway.migrate.proof import KINDS
+from gateway.migrate.upgrade import Offer, Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,16 @@ def missing(assessments: Sequence[Assessment], required: Sequence[str]) -> dict[
     return {id_: kinds for id_, kinds in lacking.items() if kinds}
 
 
-def as_json(cluster: ClusterInfo, assessments: Sequence[Assessment], required: Sequence[str] = ()) -> dict[str, Any]:
+def as_json(
+    cluster: ClusterInfo,
+    assessments: Sequence[Assessment],
+    required: Sequence[str] = (),
+    upgrades: Sequence[Offer | Refused] | None = None,
+) -> dict[str, Any]:
     """Return the report, in the form that the module's docstring describes."""
+    found = summary(assessments, required)
+    if upgrades is not None:
+        found["upgrades"] = counts(upgrades)
     return {
         "cluster": {
             "name": cluster.name,
@@ -56,7 +68,7 @@ def as_json(cluster: ClusterInfo, assessments: Sequence[Assessment], required: S
             "notes": list(cluster.notes),
         },
         "agents": [_agent(one) for one in assessments],
-        "summary": summary(assessments, required),
+        "summary": found,
     }
 
 
@@ -127,9 +139,6 @@ def codes(one: Assessment) -> list[str]:
 _NARROW = 76
 """Columns below which each agent gets two lines instead of a row."""
 
-_UPGRADED = ("messages", "turn")
-"""Template kinds (`gateway.migrate.assess.template_kind`) that an upgrade does not change."""
-
 
 def show(
     console: Console,
@@ -137,16 +146,23 @@ def show(
     assessments: Sequence[Assessment],
     required: Sequence[str] = (),
     verbose: bool = False,
+    upgrades: Sequence[Offer | Refused] | None = None,
 ) -> None:
-    """Print a summary, the table, and what needs attention; verbose: also each agent's details."""
+    """Print a summary, the table, and what needs attention; verbose: also each agent's details.
+
+    upgrades: what `mlc-gateway upgrade` offers for the agents; None: unknown.
+    """
     version = ".".join(map(str, cluster.version))
     console.print(Text(f"{cluster.name or 'cluster'} {version} at {cluster.url}"))
     console.print(Text(summary_line(assessments), "bold"))
+    if upgrades:
+        console.print(Text(display.summary_line(upgrades), "bold"))
+    names = _names(assessments)
     if console.width >= _NARROW:
-        console.print(_table(assessments, console.options.ascii_only))
+        console.print(_table(assessments, names, console.options.ascii_only))
     else:
-        for one in assessments:
-            console.print(Text(_name(one), "bold"))
+        for one, name in zip(assessments, names, strict=True):
+            console.print(Text(name, "bold"))
             console.print(_indented(_marks(one, console.options.ascii_only)))
     if verbose:
         for line in _details(assessments):
@@ -156,39 +172,36 @@ def show(
 
 
 def summary_line(assessments: Sequence[Assessment]) -> str:
-    """Return the counts in one line: agents, text, images, and what upgrades would change."""
+    """Return the counts in one line: agents, text, images."""
     counts = summary(assessments, ())
     text, images = counts["abilities"]["text"], counts["abilities"]["image"]
     line = _count(counts["agents"], "agent")
     if counts["unreadable"]:
         line += f", {counts['unreadable']} of which can't be read"
     line += f": {text} {'takes' if text == 1 else 'take'} text, {images} {'takes ' if images == 1 else ''}images"
-    gains = [(one, remedy.gains) for one in assessments for remedy in one.remedies if remedy.kind == "upgrade"]
-    if not gains:
-        return line
-    with_images = [(one, kinds) for one, kinds in gains if "image" in kinds]
-    improved = with_images or gains
-    connectors = {use.connector_id or f"models/{use.id}" for one, _ in improved for use in _limiting(one)}
-    effect = f"make it {images + len(with_images)}" if with_images else f"let {_count(len(gains), 'agent')} take more"
-    return f"{line}; upgrading {_count(len(connectors), 'connector')} would {effect}"
-
-
-def _limiting(one: Assessment) -> list[ModelUse]:
-    """Return the models whose connectors an upgrade would change."""
-    return [use for use in one.models if use.template not in _UPGRADED] or list(one.models)
+    return line
 
 
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def _table(assessments: Sequence[Assessment], ascii_only: bool) -> Table:
+def _names(assessments: Sequence[Assessment]) -> list[str]:
+    """Return what names each agent: its name; with its id, if other agents have the same name."""
+    shared = Counter(map(_name, assessments))
+    return [
+        _name(one) if shared[_name(one)] == 1 or not one.agent.name else f"{one.agent.name}\n{one.agent.id}"
+        for one in assessments
+    ]
+
+
+def _table(assessments: Sequence[Assessment], names: Sequence[str], ascii_only: bool) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("agent", overflow="fold")
     for kind in KINDS:
         table.add_column(kind, no_wrap=True, justify="center")
-    for one in assessments:
-        table.add_row(Text(_name(one)), *(_mark(one, kind, ascii_only) for kind in KINDS))
+    for one, name in zip(assessments, names, strict=True):
+        table.add_row(Text(name), *(_mark(one, kind, ascii_only) for kind in KINDS))
     return table
 
 

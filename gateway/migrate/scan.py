@@ -28,6 +28,7 @@ from gateway.agents.rules import Rule
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import TYPES, Scan, Scanned, Unreadable
 from gateway.migrate.connection import Cluster, ClusterRefused
+from gateway.migrate.reading import beginning_with
 from gateway.migrate.search import search_all
 from gateway.mlcommons.generations import AgentType
 
@@ -44,7 +45,9 @@ def scan(
     rules: Iterable[Rule] = (),
     progress: Progress = lambda kind, done, total: None,
 ) -> Scan:
-    """Read the agents that are given by id, or by a name that only one agent has; all of them if none is given.
+    """Read the agents that are given, or all of them if none is.
+
+    given: ids, or names or beginnings of ids that only one agent has.
 
     Raises:
         ClusterRefused: the agents can't be searched.
@@ -74,7 +77,11 @@ def scan(
     everyone = sorted(
         map(scanned, dict.fromkeys(found.get(id_, id_) for id_ in ids)), key=lambda agent: (agent.name, agent.id)
     )
-    return Scan(version, unified_api, tuple(everyone), _bodies(models), _bodies(connectors), users, (*notes, *more))
+    shown = {agent.id for agent in everyone}
+    documents = {id_: body for id_, body in _bodies(agents).items() if id_ in shown}
+    return Scan(
+        version, unified_api, tuple(everyone), _bodies(models), _bodies(connectors), users, (*notes, *more), documents
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +136,13 @@ def _find_by_name(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, str
     unknown: dict[str, Unreadable] = {}
     for name in names:
         ids = sorted(id_ for id_, other in everyone if other == name)
+        what = "have this name"
+        if not ids:
+            ids, what = beginning_with(name, (id_ for id_, _ in everyone)), "have an id that begins so"
         if len(ids) == 1:
             found[name] = ids[0]
         elif ids:
-            reason = f"{len(ids)} agents have this name: {', '.join(ids)}"
+            reason = f"{len(ids)} agents {what}: {', '.join(ids)}"
             unknown[name] = Unreadable("AGENT_UNREADABLE", reason, "give the id of one of them")
         else:
             reason = "there is no agent with this id or name"

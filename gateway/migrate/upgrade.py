@@ -16,7 +16,7 @@ whatever the reason. A document in neither state was changed by somebody else.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from gateway.agents.rules import Rule
 from gateway.delivery.advice import advise
 from gateway.delivery.template_change import Code, NotOffered, TemplateChange, find_change
 from gateway.errors import UnresolvedAgent
-from gateway.migrate.assess import TYPES, Abilities, abilities
+from gateway.migrate.assess import TYPES, Abilities, abilities, anonymous
 from gateway.migrate.proof import CLIENT_TOOLS, KINDS, agent_proof, raw_proof
 from gateway.migrate.steps import Call, Step, all_calls, change_inside_model, change_standalone, is_deployed, swap
 from gateway.mlcommons.generations import ABILITIES
@@ -135,6 +135,21 @@ def effect(old: AgentProfile, new: AgentProfile, for_tools: bool = False) -> Eff
     return Effect(old.id, old.name, proof.calls, proof.differing, before, after)
 
 
+class Effects:
+    """Compares profiles as `effect` does. Agents that differ only in names and ids are compared once."""
+
+    def __init__(self, for_tools: bool) -> None:
+        self._for_tools = for_tools
+        self._known: dict[str, Effect] = {}
+
+    def __call__(self, old: AgentProfile, new: AgentProfile) -> Effect:
+        """See `effect`."""
+        key = repr((anonymous(old), anonymous(new)))
+        if key not in self._known:
+            self._known[key] = effect(old, new, self._for_tools)
+        return replace(self._known[key], agent_id=old.id, name=old.name)
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """An upgrade that is proved and can be applied.
@@ -173,13 +188,14 @@ class Offer:
 class Refused:
     """A connector that stays unchanged, or an agent whose connector is unknown.
 
-    advice: what helps in place of an upgrade, "" for nothing.
+    names: those of the agents `named`. advice: what helps in place of an upgrade, "" for nothing.
     """
 
     key: str
     named: tuple[str, ...]
     code: Code
     reason: str
+    names: tuple[str, ...] = ()
     advice: str = ""
 
 
@@ -192,15 +208,21 @@ def offers(
     model that shares one, instead of changing the shared connector. for_tools: the client's tools get a place, too.
     """
     groups: dict[str, tuple[set[str], list[str]]] = {}
+    effects = Effects(for_tools)
     found: list[Offer | Refused] = []
+
+    def refused(key: str, ids: Sequence[str], code: Code, reason: str, advice: str = "") -> Refused:
+        names = tuple(str(documents.agents[id_].get("name") or id_) for id_ in ids)
+        return Refused(key, tuple(ids), code, reason, names, advice)
+
     for agent_id in dict.fromkeys(id_ for id_ in wanted if id_ in documents.agents):  # others were deleted meanwhile
         try:
             models = documents.profile(agent_id).models
         except UnresolvedAgent as error:
-            found.append(Refused(f"agents/{agent_id}", (agent_id,), Code.NO_CONNECTOR, error.reason))
+            found.append(refused(f"agents/{agent_id}", [agent_id], Code.NO_CONNECTOR, error.reason))
             continue
         if not models:
-            found.append(Refused(f"agents/{agent_id}", (agent_id,), Code.NO_LLM, Code.NO_LLM.value))
+            found.append(refused(f"agents/{agent_id}", [agent_id], Code.NO_LLM, Code.NO_LLM.value))
         for model in models:
             key = documents.key(model.id)
             group = f"{key}#{model.id}" if new_connector and key.startswith("connectors/") else key
@@ -212,10 +234,10 @@ def offers(
         key, _, alone = group.partition("#")
         reach = tuple(sorted(model_ids)) if alone or key.startswith("models/") else served(documents, key)
         try:
-            own_tag = f"{int(tag, 16) ^ index:032x}" if alone else ""
-            found.append(_offer(documents, key, reach, tuple(named), own_tag, for_tools))
+            new_tag = f"{int(tag, 16) ^ index:032x}" if alone else ""
+            found.append(_offer(documents, key, reach, tuple(named), new_tag, effects, for_tools))
         except NotOffered as refusal:
-            found.append(Refused(key, tuple(named), refusal.code, refusal.reason, _advice(documents, named)))
+            found.append(refused(key, named, refusal.code, refusal.reason, _advice(documents, named)))
     return found
 
 
@@ -260,7 +282,13 @@ def with_change(connector: Document, change: TemplateChange) -> dict[str, Any]:
 
 
 def _offer(
-    documents: Documents, key: str, models: tuple[str, ...], named: tuple[str, ...], tag: str, for_tools: bool
+    documents: Documents,
+    key: str,
+    models: tuple[str, ...],
+    named: tuple[str, ...],
+    tag: str,
+    effects: Effects,
+    for_tools: bool,
 ) -> Offer:
     """Plan one upgrade; raise NotOffered if it is impossible."""
     reached = users(documents, models)
@@ -280,13 +308,13 @@ def _offer(
     old = documents.connector(key)
     new = with_change(old, change)
     later = documents.with_connector(key, new)
-    effects = tuple(effect(profile, later.profile(agent_id), for_tools) for agent_id, profile in profiles.items())
-    _check(effects, old_models, _models((later.profile(agent_id) for agent_id in reached), models), documents.version)
+    changed = tuple(effects(profile, later.profile(agent_id)) for agent_id, profile in profiles.items())
+    _check(changed, old_models, _models((later.profile(agent_id) for agent_id in reached), models), documents.version)
     named = (*named, *(id_ for id_ in _executors(documents, named) if id_ in profiles and id_ not in named))
     others = tuple(agent_id for agent_id in reached if agent_id not in named)
     steps = tuple(_steps(documents, key, models, change, new, tag))
     deployed = tuple(model for model in models if is_deployed(documents.models[model]))
-    return Offer(key, provider, models, deployed, named, others, change, old, new, steps, effects, tag)
+    return Offer(key, provider, models, deployed, named, others, change, old, new, steps, changed, tag)
 
 
 def _executors(documents: Documents, planners: Iterable[str]) -> Iterator[str]:

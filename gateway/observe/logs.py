@@ -23,33 +23,55 @@ from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
 
 Logger = structlog.typing.FilteringBoundLogger
+Style = Literal["auto", "json", "console"]
+"""auto: for people on a terminal, else JSON."""
 _REDACTOR = Redactor()
 _FINISHED = ("event", "level", "timestamp", "exception")
 _OWN_FIELDS = frozenset(
     {"address", "again_in", "agent", "base64_bytes", "client", "client_request_id", "codes", "connections", "container"}
     | {"events", "failures", "generation", "http", "input", "intent", "kind", "made", "media", "messages", "method"}
     | {"node", "notices", "opaque_id", "outcome", "path", "pid", "problems", "provider", "reason", "request_id"}
-    | {"s", "seconds", "session", "sessions", "setting", "status", "step", "still_valid", "strategy", "tag", "tls"}
+    | {
+        "s",
+        "seconds",
+        "serves",
+        "session",
+        "sessions",
+        "setting",
+        "status",
+        "step",
+        "still_valid",
+        "strategy",
+        "tag",
+        "tls",
+    }
     | {"source", "trace_id", "type", "used_slots", "worker", "workers"}
 )
 
 
-def configure(
-    level: str, style: Literal["json", "console"], stream: TextIO | None = None, payloads: bool = False
-) -> Logger:
+def is_console(style: Style, stream: TextIO) -> bool:
+    """Return True if the lines are for people: by choice, or because the stream is a terminal."""
+    return style == "console" or (style == "auto" and stream.isatty())
+
+
+def configure(level: str, style: Style, stream: TextIO | None = None, payloads: bool = False) -> Logger:
     """Build the gateway's logger.
 
     level: debug, info, warning or error. stream: standard error by default. payloads: show what clients sent.
     """
     renderer: Any = structlog.processors.JSONRenderer()
-    if style == "console":
-        renderer = structlog.dev.ConsoleRenderer(colors=(stream or sys.stderr).isatty())
+    timestamps = structlog.processors.TimeStamper(fmt="iso", utc=True)
+    if is_console(style, stream or sys.stderr):
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=(stream or sys.stderr).isatty(), pad_event_to=0, pad_level=False
+        )
+        timestamps = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
     logger: Logger = structlog.wrap_logger(
         _LineLogger(stream or sys.stderr),
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            timestamps,
             structlog.processors.ExceptionRenderer(lambda info: describe_exception(info[1], payloads)),
             _show if payloads else _mask,
             renderer,

@@ -227,7 +227,7 @@ class AiohttpListener:
             await web.SockSite(self._runner, one, ssl_context=self._tls, backlog=BACKLOG).start()
         address = sockets[0].getsockname()
         self.port = address[1] if isinstance(address, tuple) else 0
-        self._log.info("listening", address=f"{self._host}:{self.port}", http="aiohttp")
+        self._log.info("listening", address=f"{self._host}:{self.port}", serves="the cluster's API", http="aiohttp")
 
     def replace(self, data_port: DataPort, grace: float) -> None:
         """See `DataListener`."""

@@ -54,7 +54,7 @@ class DataListener:
         self._acceptor = Acceptor(sockets, lambda: ClientConnection(self._data_port), self._tls)
         await self._acceptor.open()
         self.port = self._acceptor.port
-        self._log.info("listening", address=f"{self._host}:{self.port}")
+        self._log.info("listening", address=f"{self._host}:{self.port}", serves="the cluster's API")
 
     def replace(self, data_port: DataPort, grace: float) -> None:
         """Use `data_port` from the next request on, on open connections too."""

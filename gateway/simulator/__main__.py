@@ -32,7 +32,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
         _say(f"ML Commons {arguments.version} at {simulator.url}, its models at {simulator.llm_url}")
         _say(f"what the models received: {simulator.url}/received")
         if arguments.seed:
-            _say(json.dumps(await seed(simulator.url), indent=2))
+            _say(json.dumps(await seed(simulator.url, whole=True), indent=2))
         await asyncio.Event().wait()
 
 

@@ -15,6 +15,7 @@ from gateway.simulator.react import Step, read_step
 from gateway.simulator.render import INFINITE_LOOP, Parameters, fill
 from gateway.simulator.running import RunningCluster
 from gateway.simulator.streams import Piece, is_streamed
+from gateway.simulator.token_usage import TokenUsage
 from gateway.simulator.unified import SYSTEM_PROMPT, Provider, provider_of
 from gateway.simulator.values import as_text, hash_order, quoted_inside
 
@@ -118,6 +119,7 @@ class _Loop:
         self.interactions: list[str | None] = []
         self.scratchpad = ""
         self.traces = 0
+        self.usage = TokenUsage(self.parameters, core.unified)
 
     def run(self) -> Run:
         for name, text in _DEFAULTS.items():
@@ -130,6 +132,7 @@ class _Loop:
         thought = "null"
         for number in range(0, steps, 2):
             answer = yield from self.core.predict(self.model_id, self.parameters)
+            self.usage.count(self.model_id, answer)
             step = self._read(answer)
             if step.final is not None:
                 yield from self._pieces("", is_last=True)
@@ -251,7 +254,8 @@ class _Loop:
         if not self.unified:
             ids["parent_interaction_id"] = self.parent
         tensors: list[Tensor] = [{"name": name, "result": id} for name, id in ids.items() if id is not None]
-        return tensors + (self.shown if self.verbose else [{"name": "response", "dataAsMap": data}])
+        answer = self.shown if self.verbose else [{"name": "response", "dataAsMap": data}]
+        return [*tensors, *answer, *self.usage.tensors()]
 
 
 _DEFAULTS = {

@@ -169,9 +169,14 @@ def connector_body(name: str, template: Template, llm_url: str) -> dict[str, Any
     }
 
 
-def agent_bodies(version: str, name: str, template: Template, model_id: str) -> Iterator[dict[str, Any]]:
-    """Yield the bodies of ``POST /agents/_register`` for one model: flow, cflow, conv, and on 3.x fc and per."""
-    asked = {"model_id": model_id, "response_filter": template.response_filter}
+def agent_bodies(
+    version: str, name: str, template: Template, model_id: str, whole: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield the bodies of ``POST /agents/_register`` for one model: flow, cflow, conv, and on 3.x fc and per.
+
+    whole: the first two answer with the LLM's whole response, and so with its tokens, and not with the text alone.
+    """
+    asked = {"model_id": model_id, **({} if whole else {"response_filter": template.response_filter})}
     if template.interface is not None:
         asked["system_prompt"] = "Be brief."
 
@@ -242,10 +247,11 @@ def seed_core(core: ClusterCore, llm_url: str = "http://llm.invalid") -> dict[st
     return agents
 
 
-async def seed(cluster_url: str, llm_url: str | None = None) -> dict[str, str]:
+async def seed(cluster_url: str, llm_url: str | None = None, whole: bool = False) -> dict[str, str]:
     """Register everything over HTTP, in a simulator or a real cluster. Return agent ids by name.
 
-    llm_url: the address of the models; by default it is read from the simulator (``GET /_simulator``).
+    llm_url: the address of the models; by default it is read from the simulator (``GET /_simulator``). whole: see
+    `agent_bodies`.
     """
     async with _session(cluster_url) as session:
         version = str((await _json(session, "GET", "/"))["version"]["number"])
@@ -257,7 +263,7 @@ async def seed(cluster_url: str, llm_url: str | None = None) -> dict[str, str]:
             made = await _json(session, "POST", "/_plugins/_ml/connectors/_create", connector)
             body = {"name": f"model-{name}", "function_name": "remote", "connector_id": made["connector_id"]}
             model = await _json(session, "POST", "/_plugins/_ml/models/_register?deploy=true", body)
-            for body in agent_bodies(version, name, template, model["model_id"]):
+            for body in agent_bodies(version, name, template, model["model_id"], whole):
                 agent = await _json(session, "POST", "/_plugins/_ml/agents/_register", body)
                 agents[body["name"]] = agent["agent_id"]
         return agents

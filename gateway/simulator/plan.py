@@ -13,6 +13,7 @@ from gateway.simulator.lenient import is_json
 from gateway.simulator.predict import Run, Tensor
 from gateway.simulator.render import Parameters, fill
 from gateway.simulator.running import RunningCluster
+from gateway.simulator.token_usage import NAME, PARAMETER, TokenUsage
 from gateway.simulator.values import hash_order, read_answer
 
 _MAX_STEPS = "20"
@@ -59,20 +60,23 @@ def _set_up(parameters: Parameters) -> None:
 
 def _loop(core: RunningCluster, model_id: str, parameters: Parameters, done: list[str]) -> Run:
     parent = parameters.get("parent_interaction_id")
+    usage = TokenUsage(parameters, core.unified)
     for number in range(1, java_int(parameters.get("max_steps") or _MAX_STEPS) + 1):
         answer = yield from core.predict(model_id, parameters)
+        usage.count(model_id, answer)
         plan = _plan(parameters, answer)
         if plan.get("result"):
-            return _finish(core, parameters, str(plan["result"]))
+            return [*_finish(core, parameters, str(plan["result"])), *usage.tensors()]
         step = plan["steps"][0]
         parameters["steps"] = ", ".join(plan["steps"])
-        result = yield from _execute(core, parameters, step)
+        result = yield from _execute(core, parameters, step, usage)
         done += [f"\n<step-{number}>\n{step}\n</step-{number}>\n", _result_text(number, result)]
         core.memory.trace(parent, number, step, result, "PlanExecuteReflect Agent")
         parameters["completed_steps"] = ", ".join(done)
         template = parameters.get("reflect_prompt_template") or prompts.REFLECT_TEMPLATE
         parameters["prompt"] = fill(template, parameters)
-    return _finish(core, parameters, f"[the planner stopped after its last step: {done[-2]}: {done[-1]}]")
+    stopped = f"[the planner stopped after its last step: {done[-2]}: {done[-1]}]"
+    return [*_finish(core, parameters, stopped), *usage.tensors()]
 
 
 def _result_text(number: int, result: str) -> str:
@@ -98,7 +102,7 @@ def _plan(parameters: Parameters, answer: Mapping[str, Any]) -> dict[str, Any]:
     return plan
 
 
-def _execute(core: RunningCluster, parameters: Parameters, step: str) -> Run:
+def _execute(core: RunningCluster, parameters: Parameters, step: str, usage: TokenUsage) -> Run:
     """Run one step with the executor agent, which gets only these of the caller's parameters."""
     given: Parameters = {
         "question": step,
@@ -109,12 +113,15 @@ def _execute(core: RunningCluster, parameters: Parameters, step: str) -> Run:
     }
     if parameters.get("executor_agent_memory_id"):
         given["memory_id"] = parameters["executor_agent_memory_id"]
+    if usage.wanted:
+        given[PARAMETER] = "true"
     tensors = yield from core.run_agent(parameters.get("executor_agent_id") or "", given)
+    usage.add(tensors)
     result = ""
     for tensor in tensors:
         if tensor["name"] in ("memory_id", "parent_interaction_id"):
             parameters[f"executor_agent_{tensor['name']}"] = tensor["result"]
-        elif "dataAsMap" in tensor:
+        elif "dataAsMap" in tensor and tensor["name"] != NAME:
             result = _step_result(tensor["dataAsMap"])
     return result
 

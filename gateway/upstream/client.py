@@ -380,7 +380,7 @@ class Upstream:
                 pool.node.report(False, "connect")
             tried.append(pool.node)
             if len(tried) == len(self.nodes.nodes):
-                raise failure
+                raise failure from cause
             pool = self._pools[self.nodes.pick(tried)]
 
     async def _prepare(self, outbound: OutboundRequest, connection: Connection) -> tuple[bytes, Buffers]:

@@ -12,10 +12,11 @@ import click
 import pytest
 
 from gateway import __version__
-from gateway.cli import SUMMARIES, run
-from gateway.cli.command import expand
+from gateway.cli import SUMMARIES, TASKS, run
+from gateway.cli.command import EXIT_CODES, expand
 from gateway.cli.serve import overrides
 from gateway.config.schema import Settings
+from gateway.config.variables import READ
 from tests.wire import RecordingUpstream, send_request
 
 
@@ -35,58 +36,74 @@ Options:
   --version   Show the version and exit.
   -h, --help  Show this message and exit.
 
-Commands:
+Run the gateway:
   serve         Run the gateway in front of a cluster.
   mcp           Serve agents as tools of MCP on standard input and output.
-  demo          Show what reaches the LLMs of simulated clusters.
-  rewrite       Print what the gateway would send for a request.
   check-config  Check the settings and print the ones in effect.
+  demo          Show what reaches the LLMs of simulated clusters.
+
+Let agents accept more:
   agents        List what each agent of a cluster accepts.
   upgrade       Change connectors so that agents accept more.
   rollback      Undo upgrades from their backup files.
   promote       Register a legacy agent as a unified one.
   cleanup       Remove what unfinished registrations left behind.
-  memory        Manage the sessions that the gateway keeps.
+
+See what it does:
   tail          Print the exchanges of a running gateway.
+  rewrite       Print what the gateway would send for a request.
   har           Recorded exchanges as HAR files, and back.
   replay        Send the requests of a HAR file again, and compare.
 
-Exit codes:
-  0                               Success.
-  1 serve                         A port can't be opened.
-  1 demo                          Part of an input was lost, or the demo can't
-                                  start.
-  1 rewrite                       The gateway would refuse the request.
-  1 agents                        An agent does not accept a kind of input
-                                  that --require names.
-  1 upgrade                       A connector that limits its agents can't be
-                                  upgraded.
-  1 promote                       The agent can't be promoted.
-  1 cleanup                       Something can't be removed.
-  1 memory show, memory export, memory delete, memory pin, memory unpin
-                                  There is no such session, or several owners
-                                  have one.
-  1 memory export, memory copy, memory import, memory import-cluster, memory import-agentcore
-                                  A session can't be exported, copied or
-                                  imported.
-  1 replay                        A request got no response, or with
-                                  --compare, a response differs.
-  2                               An option, a setting or a file is wrong, or
-                                  the cluster or the store can't be used.
-  3 agents                        An agent can't be read, and --require was
-                                  not given.
-  3 upgrade, promote              A change failed and was undone.
-  4 upgrade, rollback, promote    A change could not be undone.
-  130                             It was interrupted with Ctrl-C.
+Keep conversations:
+  memory        Manage the sessions that the gateway keeps.
 
-Run `mlc-gateway COMMAND --help` for the options and examples of a command.
+Learn more:
+  help          Show the help of a command, or a page of it.
+
+  mlc-gateway COMMAND --help    options and examples of a command
+  mlc-gateway help exit-codes   what the exit codes mean
+  mlc-gateway help environment  the environment variables that are read
 """
 
 
 @pytest.mark.parametrize("option", ["-h", "--help", "--hel"])
-def test_help_lists_the_commands_and_the_exit_codes(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_commands_by_task(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([option]) == 0
     assert capsys.readouterr().out == HELP
+
+
+def test_help_has_pages_and_the_help_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help"]) == 0
+    assert capsys.readouterr().out == HELP
+    assert run(["help", "exit-codes"]) == 0
+    codes = capsys.readouterr().out
+    words = " ".join(codes.split())
+    assert [
+        f"{row.code} {', '.join(row.commands) or 'all commands'}: {row.meaning}" in words for row in EXIT_CODES
+    ] == [True] * len(EXIT_CODES)
+    assert max(map(len, codes.splitlines())) <= 80
+    assert run(["help", "environment"]) == 0
+    page = capsys.readouterr().out
+    assert all(f"\n  {name}  " in page for name in READ)
+    for path in (["upgrade"], ["memory", "list"]):
+        assert run([*path, "--help"]) == 0
+        expected = capsys.readouterr().out
+        assert run(["help", *path]) == 0
+        assert capsys.readouterr().out == expected
+    for topics, message in (
+        (["exit-code"], "No such command 'exit-code'. Did you mean 'exit-codes'?"),
+        (["memory", "nope"], "No such command 'nope'."),
+        (["upgrade", "nope"], "No such command 'nope'."),
+    ):
+        assert run(["help", *topics]) == 2
+        assert capsys.readouterr().err.splitlines()[-1] == f"Error: {message}"
+
+
+def test_every_command_has_a_task() -> None:
+    listed = [name for names in TASKS.values() for name in names]
+    assert len(listed) == len(set(listed))
+    assert set(SUMMARIES) <= set(listed)
 
 
 def test_the_help_imports_no_command() -> None:
@@ -263,7 +280,8 @@ def test_bad_option_is_reported_by_its_setting(capsys: pytest.CaptureFixture[str
     assert run(["serve", "--listen", "127.0.0.1:http", "--upstream", "nowhere"]) == 2
     shown = capsys.readouterr().err
     assert "listen.data_port: is not allowed here; got 'http'" in shown
-    assert "upstream.url: is not allowed here; got 'nowhere'" in shown
+    assert "upstream.url: has no scheme; got 'nowhere'" in shown
+    assert shown.count("; from --listen\n") == shown.count("; from --upstream\n") == 1
 
 
 async def test_serve_serves_until_it_is_told_to_stop() -> None:

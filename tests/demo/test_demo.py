@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from gateway.demo.arrival import find_difference, format_conversation, map_turns
 from gateway.demo.bodies import bodies
 from gateway.ports import ExecuteCall, Forward
 from gateway.providers import registry
+from tests.terminal import Terminal
 
 COMMAND = [sys.executable, "-m", "gateway", "demo"]
 PROVIDERS = ("bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent")
@@ -47,11 +49,39 @@ def test_everything_arrives_or_is_refused_as_it_must_be(capfd: pytest.CaptureFix
     assert refused == {("openai/v1/chat/completions", "video", "MEDIA_KIND_UNSUPPORTED")}
 
 
-def test_tables_without_colours_when_piped(capfd: pytest.CaptureFixture[str]) -> None:
+SPENT = "56 runs reported 616 input and 392 output tokens: 0.007728 USD; 28 did not report any."
+
+
+def test_the_summary_has_sixty_lines_of_a_hundred_columns_with_what_to_try() -> None:
+    with Terminal([*COMMAND, "--port", "0"], columns=100) as terminal:
+        terminal.wait_for("Running; Ctrl-C ends it.")
+        lines = [line for line in terminal.text.split("\n") if not re.match(r"\r?[⠀-⣿] ", line)]
+        assert terminal.stop() == 0
+    rows = [row for line in lines for row in (line[at : at + 100] for at in range(0, max(len(line), 1), 100))]
+    assert len(rows) <= 60
+    text = " ".join(" ".join(lines).split())
+    assert "84 arrived intact, 6 refused with their reason, 0 lost." in text
+    assert SPENT in text
+    assert text.count("openai/v1/chat/completions ✓✓✓ ✓✓✓ ✓✓✓ ––– ✓✓✓") == 2
+    assert "refused: MEDIA_KIND_UNSUPPORTED: " in text
+    assert text.count("curl -s") == 2
+    assert "/inspector/login#" in text
+
+
+def test_the_summary_is_plain_when_piped(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["demo", "--once"]) == 0
     shown = capfd.readouterr().out
     assert "\x1b" not in shown
-    assert shown.endswith("84 arrived intact, 6 refused with their reason, 0 lost.\n")
+    assert max(map(len, shown.splitlines())) <= 100
+    assert "the LLM received: Asked: Which bar of this chart is the highest?" in shown
+    assert shown.endswith(f"{SPENT}\n--all shows every input, before and after.\n")
+
+
+def test_tables_without_colours_when_piped(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--once", "--all"]) == 0
+    shown = capfd.readouterr().out
+    assert "\x1b" not in shown
+    assert shown.endswith(f"84 arrived intact, 6 refused with their reason, 0 lost.\n{SPENT}\n")
     for title in ("Plain text", "A picture (PNG)", "A document (PDF)", "A film (MP4)", "A conversation of four turns"):
         assert f"{title}" in shown
     assert "774 bytes, sha256" in shown.replace("\n", " ")
@@ -74,7 +104,9 @@ def test_a_gateway_that_only_forwards_loses_everything(
 
 @pytest.mark.slow
 def test_it_runs_on_with_lines_to_try_until_it_is_told_to_stop() -> None:
-    demo = subprocess.Popen([*COMMAND, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    demo = subprocess.Popen(
+        [*COMMAND, "--port", "0", "--all"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert demo.stdout is not None
     seen: list[str] = []
     for line in demo.stdout:

@@ -12,6 +12,7 @@ import pytest
 
 import gateway
 from gateway.codes import CODES
+from gateway.config.variables import READ
 from gateway.errors import GatewayError
 from gateway.observe.metrics import Metrics, Nodes, Sizes
 from tests.docs.cli_page import render
@@ -21,9 +22,7 @@ from tests.docs.pages import GATEWAY, ROOT, page
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 # modules with branches of the tree of errors
 BRANCHES = ("gateway.agents.errors", "gateway.admin.application", "gateway.proxy.error_responses")
-_VARIABLES = {  # of the environment: no codes
-    *("MLC_ADMIN_TOKEN", "MLC_AUTHORIZATION", "MLC_GATEWAYS", "MLC_PASSWORD", "XDG_STATE_HOME"),
-}
+_VARIABLES = {*READ, "XDG_STATE_HOME"}  # of the environment: no codes
 _EVENTS = {  # types of AG-UI events
     *("MESSAGES_SNAPSHOT", "RUN_ERROR", "RUN_FINISHED", "TEXT_MESSAGE_CONTENT"),
     *("TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT", "TOOL_CALL_START"),

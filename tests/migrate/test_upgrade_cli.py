@@ -65,14 +65,14 @@ def test_a_table_at_80_columns(deployment: Deployment, command: Command) -> None
     lines = [line.rstrip() for line in out.splitlines()]
     assert max(map(len, lines)) <= 80
     assert lines[:8] == [
-        "2 of 3 connectors can be upgraded: 3 agents would take more.",
-        "connector                        agents  would gain",
+        "2 of 3 connectors can be upgraded: 3 agents would take more, 3 of them images.",
+        "connector                        agents        would gain",
         "────────────────────────────────────────────────────────────────────────────────",
-        f"models/{own}           1  image, document, video; fewer changes",
-        "                                         to turns, tools",
-        f"connectors/{shared}       2  image, document, video; fewer changes",
-        "                                         to turns, tools",
-        f"connectors/{old}       1  unchanged: TEXT_ENDPOINT",
+        f"models/{own}      own           image, document, video; fewer",
+        "                                               changes to turns, tools",
+        f"connectors/{shared}  one, another  image, document, video; fewer",
+        "                                               changes to turns, tools",
+        f"connectors/{old}  flow-c        unchanged: TEXT_ENDPOINT",
     ]
     assert " ".join(lines[8:]) == (
         f"TEXT_ENDPOINT: {Code.TEXT_ENDPOINT.value}; {COMPLETES_TEXT} "

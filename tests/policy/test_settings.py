@@ -71,8 +71,8 @@ def test_what_is_allowed(policy: Any) -> None:
             "policy.guardrails[1].name: is the name of another guardrail",
         ),
         ({"guardrails": [{"name": "a b", "url": URL}]}, "policy.guardrails[0].name: is not allowed here"),
-        ({"guardrails": [{"name": "a", "url": "ftp://x"}]}, "policy.guardrails[0].url: is not allowed here"),
-        ({"guardrails": [{"name": "a", "url": "http://x:99999/"}]}, "policy.guardrails[0].url: has a bad host or port"),
+        ({"guardrails": [{"name": "a", "url": "ftp://x"}]}, "policy.guardrails[0].url: has the scheme 'ftp'"),
+        ({"guardrails": [{"name": "a", "url": "http://x:99999/"}]}, "policy.guardrails[0].url: has the port '99999'"),
     ],
 )
 def test_what_is_not(policy: Any, problem: str) -> None:
