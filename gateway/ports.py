@@ -312,11 +312,18 @@ class ProfileCache(Protocol):
         """
 
 
+class MediaContent(NamedTuple):
+    """What was fetched: the block's format, or the one found if it has none, and the base64 text (ASCII, padded)."""
+
+    format: str
+    text: bytes
+
+
 class MediaFetcher(Protocol):
     """Fetches media by URL, for providers that accept them only inline."""
 
-    async def __call__(self, blocks: Sequence[Media]) -> Sequence[bytes]:
-        """Return the base64 text (ASCII, padded) of each block, in order; the source of each is an http(s) `Url`.
+    async def __call__(self, blocks: Sequence[Media]) -> Sequence[MediaContent]:
+        """Return the content of each block, in order; the source of each is an http(s) `Url`.
 
         Raises:
             UndeliverableContent: some can't be fetched; each is a problem with the place of its block.

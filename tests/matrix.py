@@ -234,7 +234,7 @@ def markdown(found: Sequence[Cell]) -> str:
         "",
         "Each version has two figures. One is the share of all its cells that arrived. The other leaves out the cells",
         "whose media no connector could bring to the model: media for an endpoint that completes a text (c), and kinds",
-        "of media that the provider's API has no form for (video on OpenAI and in Anthropic's format). The agent's",
+        "of media that the provider's API has no form for (such as video on OpenAI, or PDF on Cohere). The agent's",
         "provider and the input alone decide that, in `can_take` of `tests/matrix.py`, not what became of the cell.",
         "",
         *(f"{number}. {name}" for number, name in enumerate(CASES, 1)),

@@ -44,7 +44,7 @@ def with_notes(conversation: AgentInput, places: set[str]) -> AgentInput:
         name = f" {part.name!r}" if part.name else ""
         where = f" at {part.source.url}" if not isinstance(part.source, Base64) else ""
         size = f", {len(base64.b64decode(bytes(part.source.data)))} bytes" if isinstance(part.source, Base64) else where
-        return Text(f"[{part.kind}{name} ({part.format}{size}) was not delivered]", part.at)
+        return Text(f"[{part.kind}{name} ({f'{part.format}{size}'.lstrip()}) was not delivered]", part.at)
 
     def block(one: Any) -> Any:
         return replace(one, content=tuple(map(note, one.content))) if isinstance(one, ToolResult) else note(one)

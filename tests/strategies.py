@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from hypothesis import strategies as st
 
@@ -93,6 +94,12 @@ def media(draw: st.DrawFn, kinds: Sequence[MediaKind] = MEDIA_KINDS, schemes: Se
     fmt = draw(st.sampled_from(list(formats.FORMATS[kind])))
     source = draw(payloads() | urls(schemes)) if schemes else draw(payloads())
     name = draw(st.none() | spoken_text()) if kind == "document" else None
+    if (
+        isinstance(source, Url)
+        and draw(st.integers(0, 3)) == 0
+        and not formats.from_path(kind, urlsplit(source.url).path)
+    ):
+        fmt = ""  # the client names none, and the URL shows none
     return Media(kind, fmt, source, "", name)
 
 
@@ -258,7 +265,7 @@ def _media(draw: st.DrawFn, block: Media) -> dict[str, Any]:
         lambda: {"type": block.kind, "source": _typed_source(draw, block), **named},
         lambda: {"type": block.kind, block.kind: {**_typed_source(draw, block), **named}},
     ]
-    if not isinstance(block.source, Url) or block.source.scheme == "s3":
+    if not isinstance(block.source, Url) or (block.source.scheme == "s3" and block.format):
         body = {"format": _format(draw, block), "source": _converse_source(draw, block.source), **named}
         spellings.append(lambda: {block.kind: body})
     return draw(st.sampled_from(spellings))()
@@ -277,6 +284,8 @@ def _typed_source(draw: st.DrawFn, block: Media) -> dict[str, Any]:
             return {"type": "base64", name: _format(draw, block), "data": text}
         case Url(url=url, bucket_owner=owner):
             owned = {"bucketOwner": owner} if owner else {}
+            if not block.format:
+                return {"type": "url", draw(st.sampled_from(["url", "uri"])): url, **owned}
             return {"type": "url", name: _format(draw, block), draw(st.sampled_from(["data", "url"])): url, **owned}
 
 

@@ -80,12 +80,14 @@ OPENAI = Format("messages", "content", typed=True)
 GEMINI = Format("contents", "parts")
 ANTHROPIC = Format("messages", "content", typed=True)
 INVOKE = Format("messages", "content", typed=True)  # Anthropic's on Bedrock: no media by URL
+COHERE = Format("messages", "content", typed=True)  # version 2
 PLAIN = Format("messages", "content")  # where no provider is known: one string a turn, user and assistant in turn
 FORMATS = {
     "amazon-nova/invoke": NOVA,
     "anthropic/v1/messages": ANTHROPIC,
     "bedrock-invoke/anthropic": INVOKE,
     "bedrock/converse": BEDROCK,
+    "cohere/v2/chat": COHERE,
     "openai/v1/chat/completions": OPENAI,
     "gemini/v1beta/generatecontent": GEMINI,
 }
@@ -93,6 +95,10 @@ FORMATS = {
 
 def is_claude(wire: Format) -> bool:
     return wire is ANTHROPIC or wire is INVOKE
+
+
+def is_chat(wire: Format) -> bool:
+    return wire is OPENAI or wire is COHERE
 
 
 def is_converse(wire: Format) -> bool:
@@ -118,7 +124,8 @@ def canonical(wire: Format, messages: Any) -> Any:
             if isinstance(turn.get("content"), str):
                 turn["content"] = [wire.text(turn["content"])]
             if "tool_calls" in turn:
-                turn.setdefault("content", None)
+                if wire is OPENAI:
+                    turn.setdefault("content", None)
                 turn["tool_calls"] = [_arguments_read(call) for call in turn["tool_calls"]]
         turns.append(turn)
     return turns
@@ -145,7 +152,7 @@ def map_conversation(wire: Format, conversation: AgentInput, roles: Mapping[str,
         turn = _turn(wire, message, roles, mapped)
         if not turn.content:
             continue
-        if turn.role in ("system", "developer") and wire is not OPENAI:
+        if turn.role in ("system", "developer") and not is_chat(wire):
             mapped.system += [block.text for block in turn.content if isinstance(block, Text)]
             if turns:
                 mapped.notices.add(("SYSTEM_HOISTED", turn.at))
@@ -157,7 +164,14 @@ def map_conversation(wire: Format, conversation: AgentInput, roles: Mapping[str,
     if is_claude(wire):
         _claude(runs, mapped, by_url=wire is ANTHROPIC)
     else:
-        by_format = ((BEDROCK, _bedrock), (NOVA, _nova), (OPENAI, _openai), (GEMINI, _gemini), (PLAIN, _plain))
+        by_format = (
+            (BEDROCK, _bedrock),
+            (NOVA, _nova),
+            (OPENAI, _openai),
+            (COHERE, _cohere),
+            (GEMINI, _gemini),
+            (PLAIN, _plain),
+        )
         next(write for other, write in by_format if other is wire)(runs, mapped)
     return mapped
 
@@ -220,7 +234,7 @@ def _run(wire: Format, run: list[Message], mapped: Mapped) -> list[Message]:
     if reorders and moved:
         mapped.notices.add(("BLOCKS_REORDERED", moved[0]))
     calls_early = any(isinstance(block, ToolUse) for turn in run[:-1] for block in turn.content)
-    if (wire is OPENAI or wire is GEMINI) and run[0].role == "assistant" and calls_early:
+    if (is_chat(wire) or wire is GEMINI) and run[0].role == "assistant" and calls_early:
         mapped.notices.add(("TURNS_JOINED", run[1].at))
         return [replace(run[0], content=tuple(blocks))]
     return run
@@ -256,7 +270,7 @@ def _number(wire: Format, runs: list[list[Message]], mapped: Mapped) -> None:
         return block
 
     for run in runs:
-        if run[0].role == "assistant" and (wire is OPENAI or wire is GEMINI):
+        if run[0].role == "assistant" and (is_chat(wire) or wire is GEMINI):
             used.clear()
         run[:] = [replace(turn, content=tuple(new(block) for block in turn.content)) for turn in run]
 
@@ -355,6 +369,8 @@ def _converse_source(block: Media) -> Turn:
         return {"bytes": _data(block.source)}
     if block.source.scheme != "s3":
         raise NotMappable(f"Bedrock takes no {block.source.scheme} URL: {block.at}")
+    if not block.format:
+        raise NotMappable(f"Bedrock needs a format: {block.at}")
     owner = {"bucketOwner": block.source.bucket_owner} if block.source.bucket_owner else {}
     return {"s3Location": {"uri": block.source.url, **owner}}
 
@@ -414,12 +430,75 @@ def _openai(runs: list[list[Message]], mapped: Mapped) -> None:
                 mapped.messages.append({"role": turn.role, "content": parts})
 
 
+def _cohere(runs: list[list[Message]], mapped: Mapped) -> None:
+    def part(block: ContentBlock) -> Turn:
+        match block:
+            case Text():
+                return COHERE.text(block.text)
+            case Media(kind="image", source=source) if isinstance(source, Base64) or source.scheme == "https":
+                detail = {"detail": block.detail} if block.detail in ("low", "high") else {}
+                if block.detail and not detail:
+                    mapped.notices.add(("IMAGE_DETAIL_LEFT_OUT", block.at))
+                return {"type": "image_url", "image_url": {"url": _url(block), **detail}}
+        raise NotMappable(f"Cohere takes no such block: {block.at}")
+
+    def answer(result: ToolResult) -> Turn:
+        parts: list[Turn] = []
+        if result.is_error:
+            parts.append(COHERE.text("(the tool failed)"))
+            mapped.notices.add(("TOOL_ERROR_MARKED", result.at))
+        for inner in result.content:
+            match inner:
+                case Text():
+                    parts.append(COHERE.text(inner.text))
+                case Json(value={**data}) if data:
+                    parts.append({"type": "document", "document": {"data": data}})
+                case Json():
+                    parts.append(COHERE.text(json.dumps(inner.value, ensure_ascii=False)))
+                    mapped.notices.add(("TOOL_RESULT_STRINGIFIED", inner.at))
+                case Media():
+                    mapped.notices.add(("TOOL_MEDIA_MOVED", inner.at))
+        if not parts:
+            parts.append(COHERE.text("(no text output)"))
+            mapped.notices.add(("NEUTRAL_TEXT_ADDED", result.at))
+        return {"role": "tool", "tool_call_id": result.id, "content": parts}
+
+    if runs and runs[-1][0].role == "assistant":
+        raise NotMappable("Cohere's conversation does not end with the assistant")
+    for run in runs:
+        results = [block for block in _blocks([run]) if isinstance(block, ToolResult)]
+        mapped.messages += [answer(result) for result in results]
+        moved = [inner for result in results for inner in result.content if isinstance(inner, Media)]
+        if moved:
+            mapped.messages.append({"role": "user", "content": [part(block) for block in moved]})
+        for turn in run:
+            parts = [part(block) for block in turn.content if not isinstance(block, ToolUse | ToolResult)]
+            calls = [
+                {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": use.input}}
+                for use in turn.content
+                if isinstance(use, ToolUse)
+            ]
+            if calls:
+                plan = {"tool_plan": "\n".join(part["text"] for part in parts)} if parts else {}
+                if len(parts) > 1:
+                    mapped.notices.add(("TEXT_JOINED", turn.at))
+                mapped.messages.append({"role": "assistant", **plan, "tool_calls": calls})
+            elif parts:
+                role = "system" if turn.role == "developer" else turn.role
+                mapped.messages.append({"role": role, "content": parts})
+
+
 def _gemini(runs: list[list[Message]], mapped: Mapped) -> None:
+    def signed(block: Text | ToolUse) -> Turn:
+        return {"thoughtSignature": block.signature} if block.signature else {}
+
     def part(block: Any) -> Turn:
         match block:
             case Text():
-                return {"text": block.text}
+                return {"text": block.text, **signed(block)}
             case Media():
+                if not block.format:
+                    raise NotMappable(f"Gemini needs a MIME type: {block.at}")
                 if block.name:
                     mapped.notices.add(("DOCUMENT_NAME_DROPPED", block.at))
                 mime = _mime(block)
@@ -427,7 +506,7 @@ def _gemini(runs: list[list[Message]], mapped: Mapped) -> None:
                     return {"inlineData": {"mimeType": mime, "data": _data(block.source)}}
                 return {"fileData": {"mimeType": mime, "fileUri": block.source.url}}
             case ToolUse():
-                return {"functionCall": {"id": block.id, "name": block.name, "args": block.input}}
+                return {"functionCall": {"id": block.id, "name": block.name, "args": block.input}, **signed(block)}
             case ToolResult():
                 values = [x.text if isinstance(x, Text) else x.value for x in block.content if not isinstance(x, Media)]
                 media = [part(inner) for inner in block.content if isinstance(inner, Media)]
@@ -460,7 +539,11 @@ def _claude(runs: list[list[Message]], mapped: Mapped, by_url: bool) -> None:
             if _is_inline_text(block):
                 return {"type": "text", "media_type": "text/plain", "data": _text_of(block)}
             return {"type": "base64", "media_type": _mime(block), "data": _data(block.source)}
-        if not by_url or block.source.scheme != "https" or block.format not in ("png", "jpeg", "gif", "webp", "pdf"):
+        if (
+            not by_url
+            or block.source.scheme != "https"
+            or block.format not in ("", "png", "jpeg", "gif", "webp", "pdf")
+        ):
             raise NotMappable(f"no such URL: {block.at}")
         return {"type": "url", "url": block.source.url}
 
@@ -473,7 +556,7 @@ def _claude(runs: list[list[Message]], mapped: Mapped, by_url: bool) -> None:
                 return ANTHROPIC.text(json.dumps(block.value, ensure_ascii=False))
             case Media(kind="image"):
                 return {"type": "image", "source": source(block)}
-            case Media(kind="document", format="pdf" | "txt" | "md" | "csv" | "html"):
+            case Media(kind="document", format="" | "pdf" | "txt" | "md" | "csv" | "html"):
                 return {"type": "document", "source": source(block), **({"title": block.name} if block.name else {})}
             case ToolUse():
                 return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}

@@ -176,7 +176,8 @@ def _part(part: Mapping[str, Any], at: str, typed: bool) -> dict[str, Any]:
     source = part["source"]
     if source["type"] == "file":
         raise refuse(400, f"{at}: a file of a provider can't be sent to an agent. Send its data, or a URL.", at)
-    written = {"type": "base64" if source["type"] == "data" else "url", "data": source["value"]}
+    by_url = source["type"] == "url"
+    written = {"type": "url", "url": source["value"]} if by_url else {"type": "base64", "data": source["value"]}
     mime = source.get("mimeType")
     name = {"name": part["filename"]} if part["type"] == "document" and part.get("filename") else {}
     return {"type": part["type"], "source": {**written, **({"format": mime} if mime else {}), **name}}
@@ -263,9 +264,10 @@ def _shown(block: Block) -> dict[str, Any] | None:
         return {"type": "text", "text": block["text"]}
     for kind, mime_types in FORMATS.items():
         if isinstance(body := block.get(kind), dict):
-            source, mime = body.get("source", {}), mime_types.get(body["format"], _UNKNOWN)
+            source, mime = body.get("source", {}), mime_types.get(body.get("format", ""), _UNKNOWN)
             if isinstance(source.get("bytes"), str):
                 return {"type": kind, "source": {"type": "data", "value": source["bytes"], "mimeType": mime}}
             if isinstance(source.get("url"), str):
-                return {"type": kind, "source": {"type": "url", "value": source["url"], "mimeType": mime}}
+                named = {"mimeType": mime} if "format" in body else {}
+                return {"type": kind, "source": {"type": "url", "value": source["url"], **named}}
     return None

@@ -224,7 +224,8 @@ def _note(media: Media) -> str:
         size = f", {len(data) * 3 // 4 - padding} bytes"
     else:
         size = f" at {media.source.url}"
-    return f"[{media.kind}{name} ({media.format}{size}) was not delivered]"
+    details = f"{media.format}{size}".strip()
+    return f"[{media.kind}{name} ({details}) was not delivered]"
 
 
 @dataclass(frozen=True, slots=True)

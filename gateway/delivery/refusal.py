@@ -279,7 +279,7 @@ def _parts(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[_Part]
 def _named(block: ContentBlock) -> str:
     match block:
         case Media():
-            return f"{block.kind} ({block.format})"
+            return f"{block.kind} ({block.format})" if block.format else block.kind
         case ToolUse():
             return "tool use"
         case ToolResult():

@@ -10,15 +10,17 @@ from gateway.notices import Notice
 from gateway.observe.logs import Logger, step
 from gateway.observe.redact import mask_place
 from gateway.offload import run_here_if
-from gateway.ports import MediaFetcher
+from gateway.ports import MediaContent, MediaFetcher
 from gateway.providers import registry
 from gateway.providers.base import Inexpressible, MappingOptions, Provider
-from gateway.unified.model import AgentInput, Base64, ContentBlock, Media, Source, ToolResult, Url
+from gateway.unified.model import AgentInput, Base64, ContentBlock, Media, MediaKind, ToolResult, Url
 from gateway.unified.request import ExecuteRequest
 
 _SCHEMES = ("http", "https")
 _SAMPLE = b"eA=="
 """Small base64 data, in place of media that have not been fetched yet."""
+_SAMPLE_FORMATS: Mapping[MediaKind, str] = {"image": "png", "document": "pdf", "video": "mp4", "audio": "wav"}
+"""Where the format is not known before it is fetched: one that every API takes that takes the kind inline."""
 _ALLOW = "or let the gateway fetch it: settings media.fetch and media.hosts"
 
 
@@ -57,7 +59,8 @@ class Inliner:
         if not blocks or not provider:
             return agent_input, ()
         new_token = request.extracted.new_token
-        sample = _with_bytes(agent_input, blocks, [_SAMPLE] * len(blocks), new_token)
+        samples = [MediaContent(block.format or _SAMPLE_FORMATS[block.kind], _SAMPLE) for block in blocks]
+        sample = _with_contents(agent_input, blocks, samples, new_token)
         try:
             await run_here_if(small, check, sample)
         except UndeliverableContent as error:
@@ -71,14 +74,14 @@ class Inliner:
             raise UndeliverableContent.of(self._with_fetch(problems, blocks))
         blocks = fetchable
         if self._fetch is not None and blocks:
-            texts = await self._fetch(blocks)
+            contents = await self._fetch(blocks)
             step(
                 self._log,
                 "fetched",
                 media=[mask_place(block.at) for block in blocks],
-                base64_bytes=sum(map(len, texts)),
+                base64_bytes=sum(len(content.text) for content in contents),
             )
-            return _with_bytes(agent_input, blocks, texts, new_token), tuple(map(_notice, blocks))
+            return _with_contents(agent_input, blocks, contents, new_token), tuple(map(_notice, blocks))
         return agent_input, ()
 
     def _with_fetch(self, problems: Sequence[Problem], blocks: Sequence[Media]) -> list[Problem]:
@@ -113,13 +116,16 @@ def _find_problems(provider: Provider, agent_input: AgentInput, options: Mapping
     return ()
 
 
-def _with_bytes(
-    agent_input: AgentInput, blocks: Sequence[Media], texts: Sequence[bytes], new_token: Callable[[], str]
+def _with_contents(
+    agent_input: AgentInput, blocks: Sequence[Media], contents: Sequence[MediaContent], new_token: Callable[[], str]
 ) -> AgentInput:
-    """Return `agent_input` with the base64 `texts` in place of the URLs of `blocks`."""
-    sources = {block.at: Base64(text, new_token()) for block, text in zip(blocks, texts, strict=True)}
+    """Return `agent_input` with the `contents` in place of the URLs of `blocks`."""
+    inline = {
+        block.at: replace(block, format=content.format, source=Base64(content.text, new_token()))
+        for block, content in zip(blocks, contents, strict=True)
+    }
     messages = (
-        replace(message, content=tuple(_set_sources(block, sources) for block in message.content))
+        replace(message, content=tuple(_inline(block, inline) for block in message.content))
         for message in agent_input.messages
     )
     return replace(agent_input, messages=tuple(messages))
@@ -137,15 +143,11 @@ def _media(agent_input: AgentInput) -> Iterator[Media]:
                     yield part
 
 
-def _set_sources(block: ContentBlock, sources: Mapping[str, Source]) -> ContentBlock:
+def _inline(block: ContentBlock, inline: Mapping[str, Media]) -> ContentBlock:
     match block:
         case ToolResult():
-            parts = (_set_source(part, sources) if isinstance(part, Media) else part for part in block.content)
+            parts = (inline.get(part.at, part) if isinstance(part, Media) else part for part in block.content)
             return replace(block, content=tuple(parts))
         case Media():
-            return _set_source(block, sources)
+            return inline.get(block.at, block)
     return block
-
-
-def _set_source(block: Media, sources: Mapping[str, Source]) -> Media:
-    return replace(block, source=sources.get(block.at, block.source))

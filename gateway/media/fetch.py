@@ -20,7 +20,8 @@ from yarl import URL
 from gateway.config.schema import MediaByUrl
 from gateway.errors import Problem, UndeliverableContent
 from gateway.media.targets import Targets, Unfetchable, is_public
-from gateway.unified.formats import FORMATS, MIME_ALIASES, begins_as
+from gateway.ports import MediaContent
+from gateway.unified.formats import FORMATS, MIME_ALIASES, begins_as, normalise
 from gateway.unified.model import Media, MediaKind, Url
 
 _HEAD = 1024
@@ -80,6 +81,21 @@ def _check_text(fmt: str, media_type: str, data: bytes | bytearray) -> None:
         raise Unfetchable(
             f"the response's content is not UTF-8 text: byte {error.start} is invalid", "UTF-8 text", fmt
         ) from None
+
+
+def find_format(kind: MediaKind, content_type: str, data: bytes | bytearray) -> str:
+    """Return the format that the response's content type names, or else its first bytes.
+
+    Raises:
+        Unfetchable: neither is that of a known format of this kind.
+    """
+    head = bytes(data[:_HEAD])
+    fmt = normalise(kind, content_type) or next((fmt for fmt in FORMATS[kind] if begins_as(kind, fmt, head)), None)
+    if fmt is None:
+        media_type = content_type.partition(";")[0].strip()
+        reason = f"neither the response's content type nor its content is that of a known format of {kind}"
+        raise Unfetchable(reason, f"one of {', '.join(FORMATS[kind])}", media_type[:80] or "none")
+    return fmt
 
 
 _HEADERS = {"User-Agent": "mlc-gateway", "Accept": "*/*", "Accept-Encoding": "identity"}
@@ -146,8 +162,8 @@ class Fetcher:
         self._tls = tls
         self._slots = asyncio.Semaphore(settings.concurrency)
 
-    async def __call__(self, blocks: Sequence[Media]) -> list[bytes]:
-        """Return the base64 text of each block. Every block has a `Url` as source.
+    async def __call__(self, blocks: Sequence[Media]) -> list[MediaContent]:
+        """Return the content of each block. Every block has a `Url` as source.
 
         Raises:
             UndeliverableContent: some can't be fetched or have the wrong content; each is a problem.
@@ -163,7 +179,7 @@ class Fetcher:
         results = [task.result() for task in tasks]
         if problems := [result for result in results if isinstance(result, Problem)]:
             raise UndeliverableContent.of(problems)
-        return [result for result in results if isinstance(result, bytes)]
+        return [result for result in results if isinstance(result, MediaContent)]
 
     def _session(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -184,13 +200,14 @@ class Fetcher:
 
     async def _fetch(
         self, session: aiohttp.ClientSession, block: Media, budget: _Budget, deadline: float
-    ) -> bytes | Problem:
+    ) -> MediaContent | Problem:
         total = asyncio.timeout_at(deadline)
         try:
             async with total, self._slots, asyncio.timeout(self._limits.seconds):
                 assert isinstance(block.source, Url)
                 content_type, data = await self._load(session, block.source.url, budget)
-            check(block.kind, block.format, content_type, data)
+            fmt = block.format or find_format(block.kind, content_type, data)
+            check(block.kind, fmt, content_type, data)
         except Unfetchable as fault:
             return _problem(block, fault)
         except TimeoutError:
@@ -200,7 +217,7 @@ class Fetcher:
             return _problem(block, Unfetchable("it took too long", within))
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return _problem(block, Unfetchable(_describe(error)))
-        return pybase64.b64encode(data)
+        return MediaContent(fmt, pybase64.b64encode(data))
 
     async def _load(self, session: aiohttp.ClientSession, written: str, budget: _Budget) -> tuple[str, bytearray]:
         """Return content type and bytes of the resource at a URL."""

@@ -107,13 +107,16 @@ def _media(block: Media) -> Block:
     source: dict[str, Any]
     if isinstance(block.source, Base64):
         source = {"bytes": bytes(block.source.data).decode("ascii")}
-    elif block.source.scheme == "s3":
-        owner = {"bucketOwner": block.source.bucket_owner} if block.source.bucket_owner else {}
-        source = {"s3Location": {"uri": block.source.url, **owner}}
     else:
-        source = {"url": block.source.url}
+        owner = {"bucketOwner": block.source.bucket_owner} if block.source.bucket_owner else {}
+        # Converse's form needs a format.
+        by_location = block.source.scheme == "s3" and block.format
+        source = (
+            {"s3Location": {"uri": block.source.url, **owner}} if by_location else {"url": block.source.url, **owner}
+        )
+    format = {"format": block.format} if block.format else {}
     name = {"name": block.name} if block.name else {}
-    return {block.kind: {"format": block.format, **name, "source": source}}
+    return {block.kind: {**format, **name, "source": source}}
 
 
 # Back to an input

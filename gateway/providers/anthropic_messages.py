@@ -18,9 +18,11 @@ from gateway.providers import media, recognition, responses
 from gateway.providers.base import Claim, ConnectorHints, Evidence, LlmResponse, Provider
 from gateway.providers.capabilities import (
     IMAGES,
+    IMAGES_BY_URL,
     NEUTRAL_RESULT_TEXT,
     TEXT_DOCUMENTS,
     TOOL_ERROR_TEXT,
+    UNNAMED,
     Capabilities,
     MediaTable,
     RequestLimits,
@@ -50,8 +52,8 @@ _INVOKE = re.compile(r"/invoke(-with-response-stream)?\Z")
 _MODEL = re.compile(r"/model/([^/]+)/invoke(-with-response-stream)?\Z")
 
 _MEDIA: MediaTable = {
-    "image": {"base64": IMAGES, "https": IMAGES},  # [M]
-    "document": {"base64": ("pdf", *TEXT_DOCUMENTS), "https": ("pdf",)},  # [M]
+    "image": {"base64": IMAGES, "https": IMAGES_BY_URL},  # [M]
+    "document": {"base64": ("pdf", *TEXT_DOCUMENTS), "https": ("pdf", UNNAMED)},  # [M] always a PDF by URL
 }
 _BEDROCK_MEDIA: MediaTable = {kind: {"base64": forms["base64"]} for kind, forms in _MEDIA.items()}  # [I] no URLs
 
@@ -266,7 +268,7 @@ class _Writer:
 
     def _document_source(self, block: Media) -> dict[str, Any]:
         """Return the source of a PDF, or the text of a document that is text."""
-        if block.format == "pdf":
+        if block.format == "pdf" or not isinstance(block.source, Base64):
             return _source(block)
         if block.format != "txt":
             self._findings.note("DOCUMENT_AS_TEXT", block.at, f"The {block.format} document is sent as plain text")

@@ -42,7 +42,8 @@ class Capabilities:
     """One provider's limits.
 
     label: the provider's name in sentences.
-    media: kind → source form → formats, for turns; tool_media: the same inside a tool result.
+    media: kind → source form → formats, for turns; tool_media: the same inside a tool result. `UNNAMED` is among the
+        formats where the API needs none.
     media_roles: the roles whose turns may hold media.
     text_documents: inline document formats that are sent as a text part.
     text_sources: inline document formats that are sent as a document whose source is their text.
@@ -60,9 +61,9 @@ class Capabilities:
     calls_apart: tool calls come after all other blocks of an assistant's turn.
     document_needs_text: a turn with a document needs a text block beside it.
     object_results: a JSON tool result must be an object; other values are sent as text.
-    call_signatures: a tool call may have a signature of the model's thoughts.
+    signatures: a text or tool call may have a signature of the model's thoughts.
     strict_tools: the declaration of a tool may be `strict`.
-    image_detail: an image may say how closely the model is to look at it.
+    image_details: how closely an image may ask the model to look at it.
     request: how many media a request may hold; bounds what gateway memory sends again, not what clients send.
     success_status: results of successful tool calls have a status, too (only Claude takes `status` at all).
     """
@@ -87,9 +88,9 @@ class Capabilities:
     calls_apart: bool = False
     document_needs_text: bool = False
     object_results: bool = False
-    call_signatures: bool = False
+    signatures: bool = False
     strict_tools: bool = False
-    image_detail: bool = False
+    image_details: frozenset[str] = frozenset()
     success_status: bool = False
     request: RequestLimits = RequestLimits()
 
@@ -102,6 +103,9 @@ class Capabilities:
         return self.mime_overrides.get((kind, format)) or FORMATS[kind][format]
 
 
+UNNAMED = ""
+"""The format of media whose URL does not show it."""
 IMAGES = ("png", "jpeg", "gif", "webp")
+IMAGES_BY_URL = (*IMAGES, UNNAMED)
 TEXT_DOCUMENTS = ("txt", "md", "csv", "html")
 """Document formats that are plain text."""

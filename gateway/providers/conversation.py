@@ -87,6 +87,7 @@ def _block(block: ContentBlock, role: Role, limits: Capabilities, findings: Find
     """
     match block:
         case Text():
+            _check_signature(block, limits, findings)
             return _unless_blank(block, findings)
         case Media():
             if not media.check(block, role, limits, findings):
@@ -94,8 +95,7 @@ def _block(block: ContentBlock, role: Role, limits: Capabilities, findings: Find
             return _readable(block, limits, findings)
         case ToolUse():
             _check_call(block, role, limits, findings)
-            if block.signature and not limits.call_signatures:
-                findings.note("SIGNATURE_LEFT_OUT", block.at, f"{limits.label} has no signatures of tool calls")
+            _check_signature(block, limits, findings)
             return block
         case ToolResult():
             if role != "user":
@@ -107,6 +107,11 @@ def _block(block: ContentBlock, role: Role, limits: Capabilities, findings: Find
             return block
         case _:
             assert_never(block)
+
+
+def _check_signature(block: Text | ToolUse, limits: Capabilities, findings: Findings) -> None:
+    if block.signature and not limits.signatures:
+        findings.note("SIGNATURE_LEFT_OUT", block.at, f"{limits.label} has no signatures of texts and tool calls")
 
 
 def _result_part(part: Text | Json | Media, limits: Capabilities, findings: Findings) -> Text | Json | Media | None:

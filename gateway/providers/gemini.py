@@ -42,7 +42,7 @@ _VIDEO = ("mp4", "mpeg", "mpg", "mov", "flv", "webm", "wmv", "three_gp")  # [D] 
 _AUDIO = ("mp3", "wav", "flac", "ogg", "aac", "m4a")  # [D], m4a [U]
 
 GEMINI = Capabilities(
-    call_signatures=True,
+    signatures=True,
     label="Gemini generateContent",
     request=RequestLimits({"image": 3000, "video": 10, "audio": 1}, 100_000_000),  # [D] of 2.5 Pro
     media={
@@ -185,6 +185,10 @@ def _read_call(part: dict[str, Any]) -> ToolCall:
     return replace(read, signature=responses.text(part.get("thoughtSignature")))
 
 
+def _signed(signature: str) -> dict[str, str]:
+    return {"thoughtSignature": signature} if signature else {}
+
+
 class _Writer:
     """Writes the contents of one request."""
 
@@ -224,13 +228,12 @@ class _Writer:
 
     def _part(self, block: ContentBlock) -> dict[str, Any]:
         match block:
-            case Text(text=text):
-                return {"text": text}
+            case Text(text=text, signature=signature):
+                return {"text": text, **_signed(signature)}
             case Media():
                 return self._media(block)
             case ToolUse(id=id, name=name, input=input, signature=signature):
-                signed = {"thoughtSignature": signature} if signature else {}
-                return {"functionCall": {"id": id, "name": name, "args": input}, **signed}
+                return {"functionCall": {"id": id, "name": name, "args": input}, **_signed(signature)}
             case ToolResult():
                 return {"functionResponse": self._response(block)}
             case ConverseBlock():

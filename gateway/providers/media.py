@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 import re
 
-from gateway.providers.capabilities import Capabilities, MediaTable, Role
+from gateway.providers.capabilities import UNNAMED, Capabilities, MediaTable, Role
 from gateway.providers.findings import Findings
 from gateway.unified.model import Base64, Media, Text
 
@@ -84,18 +84,33 @@ def _check_row(block: Media, table: MediaTable, limits: Capabilities, findings: 
         )
         return False
     if block.format not in formats:
+        if block.format == UNNAMED:
+            _refuse_unnamed(block, formats, limits, findings)
+            return False
         findings.refuse(
             "MEDIA_FORMAT_UNSUPPORTED",
             block.at,
             f"{limits.label} does not accept {block.format} {_PLURALS[block.kind]} given as {form_name(form)}{where}",
-            expected=", ".join(formats),
+            expected=", ".join(filter(None, formats)),
             received=block.format,
-            help=f"Convert the {block.kind} to {' or '.join(formats)}.",
+            help=f"Convert the {block.kind} to {' or '.join(filter(None, formats))}.",
         )
         return False
-    if block.detail and not limits.image_detail:
-        findings.note("IMAGE_DETAIL_LEFT_OUT", block.at, f'{limits.label} knows no "detail" of an image')
+    if block.detail and block.detail not in limits.image_details:
+        known = "no" if not limits.image_details else f"no {block.detail!r} as"
+        findings.note("IMAGE_DETAIL_LEFT_OUT", block.at, f'{limits.label} knows {known} "detail" of an image')
     return _check_url(block, limits, findings)
+
+
+def _refuse_unnamed(block: Media, formats: tuple[str, ...], limits: Capabilities, findings: Findings) -> None:
+    findings.refuse(
+        "MEDIA_FORMAT_MISSING",
+        block.at,
+        f"{limits.label} needs the format of {_PLURALS[block.kind]}, and this URL does not show it",
+        expected=f"one of {', '.join(formats)}",
+        received="a URL without a file extension that is known",
+        help=f'Name the format: "source": {{"type": "url", "format": "{formats[0]}", "data": <URL>}}.',
+    )
 
 
 def _check_url(block: Media, limits: Capabilities, findings: Findings) -> bool:

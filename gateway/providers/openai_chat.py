@@ -16,6 +16,7 @@ from gateway.providers import recognition, responses
 from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider, ToolCall
 from gateway.providers.capabilities import (
     IMAGES,
+    IMAGES_BY_URL,
     NEUTRAL_RESULT_TEXT,
     TEXT_DOCUMENTS,
     TOOL_ERROR_TEXT,
@@ -41,14 +42,14 @@ _STOP_REASONS = {
 }
 
 _MEDIA: MediaTable = {
-    "image": {"base64": IMAGES, "https": IMAGES},  # [D]
+    "image": {"base64": IMAGES, "https": IMAGES_BY_URL},  # [D]
     "document": {"base64": ("pdf", *TEXT_DOCUMENTS)},  # [I] no other file type in chat completions
     "audio": {"base64": ("wav", "mp3")},  # [M]
 }
 
 OPENAI = Capabilities(
-    image_detail=True,
     label="OpenAI chat completions",
+    image_details=frozenset({"low", "high", "original"}),  # [M]
     request=RequestLimits({"image": 500}, 50_000_000),  # [D] 500 images, 50 MB in all
     media=_MEDIA,
     tool_media=_MEDIA,  # moved to a user message after the tool messages
@@ -58,7 +59,8 @@ OPENAI = Capabilities(
     strict_tools=True,  # [M]
 )
 
-_V2_MEDIA: MediaTable = {"image": _MEDIA["image"], "document": {"base64": TEXT_DOCUMENTS}}
+# The cluster's `input` has a `format` in every source.
+_V2_MEDIA: MediaTable = {"image": {"base64": IMAGES, "https": IMAGES}, "document": {"base64": TEXT_DOCUMENTS}}
 OPENAI_V2 = replace(
     OPENAI,
     label=V2_LABEL,
@@ -128,7 +130,7 @@ class OpenAIChat(Provider):
 
     def write(self, turns: Sequence[Turn], findings: Findings) -> list[dict[str, Any]]:
         """Leave system turns among the messages; write each tool result as its own message (`Provider.write`)."""
-        writer = _Writer(self.capabilities, findings)
+        writer = ChatWriter(self.capabilities, findings)
         return [message for run in role_runs(turns) for message in writer.run(run)]
 
     def text_part(self, text: str, role: Role = "user") -> dict[str, Any]:
@@ -159,7 +161,7 @@ class OpenAIChat(Provider):
 
     def canonical(self, messages: Any) -> Any:
         """Write string content as one text part, absent content of a tool call as null, and its arguments parsed."""
-        return [_canonical(message) for message in messages] if isinstance(messages, list) else messages
+        return [canonical_message(message) for message in messages] if isinstance(messages, list) else messages
 
     def claims(self, connector: ConnectorHints) -> Claim | None:
         """Claim a URL that ends in ``/chat/completions``, on any host, or a member that only this API has.
@@ -180,41 +182,51 @@ class OpenAIChat(Provider):
         if not isinstance(message, dict):
             return None
         text = responses.text(message.get("content")) or responses.text(message.get("refusal"))
-        calls = tuple(_read_call(call) for call in responses.objects(message.get("tool_calls")))
+        calls = tuple(read_call(call) for call in responses.objects(message.get("tool_calls")))
         counts = responses.usage(response.get("usage"), ("prompt_tokens",), ("completion_tokens",))
         reason = responses.member(response, "choices", 0, "finish_reason")
         return LlmResponse(text, calls, counts, responses.stop_reason(reason, _STOP_REASONS))
 
 
-class _Writer:
-    """Writes the messages of one request.
+class ChatWriter:
+    """Writes the messages of one request; also for APIs that differ from OpenAI's in the methods without an underscore.
 
-    Tool messages hold text only, so media of tool results are collected in `_moved` and follow all tool messages.
+    Tool messages hold no media, so those of tool results are collected in `_moved` and follow all tool messages.
     """
 
     def __init__(self, limits: Capabilities, findings: Findings) -> None:
-        self._limits = limits
-        self._findings = findings
+        self.limits = limits
+        self.findings = findings
         self._moved: list[Media] = []
         self._documents = 0
 
     def run(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
+        """Return the messages of a run of turns (`role_runs`)."""
         messages: list[dict[str, Any]] = []
         if self._moved:
             messages.append({"role": "user", "content": [self._media(block) for block in self._moved]})
             self._moved = []
         for turn in turns:
             if turn.role == "assistant":
-                messages.append(self._assistant(turn))
+                messages.append(self.assistant(self._parts(turn), turn))
                 messages += [self._tool(result) for result in turn.answers]
             elif turn.others:
-                messages.append({"role": turn.role, "content": self._parts(turn)})
+                messages.append({"role": self.role(turn.role), "content": self._parts(turn)})
         return messages
 
-    def _assistant(self, turn: Turn) -> dict[str, Any]:
-        parts = self._parts(turn)
-        calls = [_call(block) for block in turn.content if isinstance(block, ToolUse)]
+    def role(self, role: Role) -> str:
+        """Return the API's name of a role other than the assistant's."""
+        return role
+
+    def assistant(self, parts: list[dict[str, Any]], turn: Turn) -> dict[str, Any]:
+        """Return the assistant's message. parts: of the turn's blocks other than tool calls."""
+        calls = [write_call(block) for block in turn.content if isinstance(block, ToolUse)]
         return {"role": "assistant", "content": parts or None, **({"tool_calls": calls} if calls else {})}
+
+    def json_part(self, value: Any, at: str) -> dict[str, Any]:
+        """Return the part of a tool message for a JSON value."""
+        self.findings.note("TOOL_RESULT_STRINGIFIED", at, "The JSON value is sent as text")
+        return _text(json.dumps(value, ensure_ascii=False))
 
     def _parts(self, turn: Turn) -> list[dict[str, Any]]:
         parts: list[dict[str, Any]] = []
@@ -235,7 +247,7 @@ class _Writer:
     def _media(self, block: Media) -> dict[str, Any]:
         match block.kind:
             case "image":
-                detail = {"detail": block.detail} if block.detail else {}
+                detail = {"detail": block.detail} if block.detail in self.limits.image_details else {}
                 return {"type": "image_url", "image_url": {"url": self._url(block), **detail}}
             case "document":
                 self._documents += 1
@@ -250,7 +262,7 @@ class _Writer:
 
     def _url(self, block: Media) -> str:
         if isinstance(block.source, Base64):
-            return f"data:{self._limits.mime_type(block.kind, block.format)};base64,{block.source.token}"
+            return f"data:{self.limits.mime_type(block.kind, block.format)};base64,{block.source.token}"
         return block.source.url
 
     def _tool(self, result: ToolResult) -> dict[str, Any]:
@@ -260,19 +272,18 @@ class _Writer:
                 case Text(text=text):
                     parts.append(_text(text))
                 case Json(value=value, at=at):
-                    parts.append(_text(json.dumps(value, ensure_ascii=False)))
-                    self._findings.note("TOOL_RESULT_STRINGIFIED", at, "The JSON value is sent as text")
+                    parts.append(self.json_part(value, at))
                 case Media(at=at):
                     self._moved.append(part)
-                    self._findings.note("TOOL_MEDIA_MOVED", at, "The media follows the tool messages in a user message")
+                    self.findings.note("TOOL_MEDIA_MOVED", at, "The media follows the tool messages in a user message")
                 case _:
                     assert_never(part)
         if result.is_error:
             parts.insert(0, _text(TOOL_ERROR_TEXT))
-            self._findings.note("TOOL_ERROR_MARKED", result.at, "A text before the output states that the tool failed")
+            self.findings.note("TOOL_ERROR_MARKED", result.at, "A text before the output states that the tool failed")
         if not parts:
             parts.append(_text(NEUTRAL_RESULT_TEXT))
-            self._findings.note("NEUTRAL_TEXT_ADDED", result.at, "A text is added: the tool result has none")
+            self.findings.note("NEUTRAL_TEXT_ADDED", result.at, "A text is added: the tool result has none")
         return {"role": "tool", "tool_call_id": result.id, "content": parts}
 
 
@@ -285,12 +296,14 @@ def _token(block: Media) -> str:
     return block.source.token
 
 
-def _call(block: ToolUse) -> dict[str, Any]:
+def write_call(block: ToolUse) -> dict[str, Any]:
+    """Return a tool call, its arguments as JSON text."""
     arguments = json.dumps(block.input, ensure_ascii=False)
     return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": arguments}}
 
 
-def _canonical(message: Any) -> Any:
+def canonical_message(message: Any) -> Any:
+    """Return a message with string content as one text part, and the arguments of its tool calls parsed."""
     if not isinstance(message, dict):
         return message
     normal = dict(message)
@@ -313,7 +326,7 @@ def _canonical_call(call: Any) -> Any:
     return {**call, "function": {**function, "arguments": arguments}}
 
 
-def _read_call(call: dict[str, Any]) -> ToolCall:
+def read_call(call: dict[str, Any]) -> ToolCall:
     """Read a call of a response; arguments that are not JSON remain a string."""
     arguments = responses.member(call, "function", "arguments")
     with contextlib.suppress(TypeError, ValueError, RecursionError):

@@ -19,6 +19,7 @@ BUILT_IN = {
     "anthropic/v1/messages": "gateway.providers.anthropic_messages:AnthropicMessages",
     "bedrock-invoke/anthropic": "gateway.providers.anthropic_messages:BedrockInvokeAnthropic",
     "bedrock/converse": "gateway.providers.bedrock_converse:BedrockConverse",
+    "cohere/v2/chat": "gateway.providers.cohere_chat:CohereChat",
     "gemini/v1beta/generatecontent": "gateway.providers.gemini:Gemini",
     "openai/v1/chat/completions": "gateway.providers.openai_chat:OpenAIChat",
 }

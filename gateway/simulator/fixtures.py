@@ -21,6 +21,7 @@ from gateway.simulator.unified_fixtures import unified_bodies
 _BEDROCK = "{llm}/bedrock/model/${parameters.model}/converse"
 _INVOKE = "{llm}/bedrock/model/${parameters.model}/invoke"
 _ANTHROPIC = "{llm}/anthropic/v1/messages"
+_COHERE = "{llm}/cohere/v2/chat"
 _OPENAI = "{llm}/openai/v1/chat/completions"
 _GEMINI = "{llm}/gemini/v1beta/models/${parameters.model}:generateContent"
 
@@ -30,6 +31,7 @@ _FILTERS = {
     _GEMINI: "$.candidates[0].content.parts[0].text",
     _INVOKE: "$.content[0].text",
     _ANTHROPIC: "$.content[0].text",
+    _COHERE: "$.message.content[0].text",
 }
 
 
@@ -101,6 +103,12 @@ CLASSIC: Mapping[str, Template] = {
         '"system":"${parameters.system_prompt}","messages":${parameters.messages}}',
         {"model": "claude-4", "max_tokens": "1000", **_SYSTEM},
     ),
+    "k": Template(
+        _COHERE,
+        '{"model":"${parameters.model}","stream":false,"messages":[{"role":"system",'
+        '"content":"${parameters.system_prompt}"},{"role":"user","content":"${parameters.prompt}"}]}',
+        {"model": "command-a-03-2025", **_SYSTEM},
+    ),
 }
 
 _BR, _OA = "bedrock/converse/claude", "openai/v1/chat/completions"
@@ -129,6 +137,11 @@ MODERN: Mapping[str, Template] = {
     "gemini_contents": CLASSIC["e2"],
     "gemini_text": CLASSIC["e"],
     "anthropic_messages": CLASSIC["j"],
+    "cohere_messages": Template(
+        _COHERE,
+        '{ "model": "${parameters.model}", "stream": false, "messages": ${parameters.messages} }',
+        {"model": "command-a-vision-07-2025"},
+    ),
     "invoke_messages": Template(
         _INVOKE,
         '{"anthropic_version":"bedrock-2023-05-31","max_tokens":${parameters.max_tokens},'

@@ -23,7 +23,8 @@ Reader = Callable[[Fields], Block | None]
 
 def _text(block: Fields) -> Text | None:
     text = block.string("text")
-    return None if text is None else Text(text, block.at)
+    signature = tools.read_signature(block)
+    return None if text is None else Text(text, block.at, signature)
 
 
 def _json(block: Fields) -> Json | None:
@@ -82,6 +83,7 @@ _BARE: dict[str, Reader] = {
     "toolUse": tools.read_tool_use,
     "toolResult": _result,
     **dict.fromkeys(("functionCall", "function_call"), spellings.read_function_call),
+    **dict.fromkeys(("functionResponse", "function_response"), spellings.read_function_response),
     **{kind: _native(kind) for kind in NATIVE_KINDS},
 }
 _TYPED_RESULT: dict[str, Reader] = {
@@ -108,8 +110,9 @@ _TYPED: dict[str, Reader] = {
 BLOCK_TYPES = tuple(_TYPED)
 _ALIASES = frozenset(
     {
-        "functionCall", "function_call", "inlineData", "inline_data", "fileData", "file_data", "input_text",
-        "output_text", "input_image", "input_file", "binary", "tool-call", "tool-result",
+        "functionCall", "function_call", "functionResponse", "function_response", "inlineData", "inline_data",
+        "fileData", "file_data", "input_text", "output_text", "input_image", "input_file", "binary", "tool-call",
+        "tool-result",
     }
 )  # fmt: skip
 """Clients' own spellings, which errors do not list."""

@@ -102,8 +102,8 @@ def from_path(kind: MediaKind, path: str) -> str | None:
 
 
 def is_text(document: str) -> bool:
-    """Return True if a document of this format is a text, which may be sent as one."""
-    return FORMATS["document"][document].startswith("text/")
+    """Return True if a document of this format is a text, which may be sent as one. "": a format that is not known."""
+    return FORMATS["document"].get(document, "").startswith("text/")
 
 
 def contradicts(kind: MediaKind, fmt: str, mime: str) -> bool:

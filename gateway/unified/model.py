@@ -60,17 +60,19 @@ Source = Base64 | Url
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text block, exactly as the client wrote it."""
+    """A text block, exactly as the client wrote it. signature: as `ToolUse.signature`."""
 
     text: str
     at: str
+    signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
     """An image, video, document or audio block.
 
-    format: normalised (``jpeg`` for jpg, ``md`` for markdown, ``html`` for htm, ``three_gp`` for 3gp).
+    format: normalised (``jpeg`` for jpg, ``md`` for markdown, ``html`` for htm, ``three_gp`` for 3gp); "" for media by
+        a URL that does not show it, where the client did not name it either.
     name: a document's name, if the client gave one. detail: how closely the model is to look at an image (OpenAI's
         low, high, original); "" for its own choice.
     """

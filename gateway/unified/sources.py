@@ -155,7 +155,6 @@ FORMAT_NAMES = ("format", "media_type", "mime_type", "mimeType", "mediaType")
 _URL_NAMES = ("data", "url", "uri")
 _URL_START = re.compile(rb"(https?|s3|gs)://", re.IGNORECASE)
 _AS_URL = 'To send a URL, use a block with "source": {"type": "url", "format": …, "data": <URL>}.'
-_FORMAT_FROM_URL = 'a URL whose path ends in a known file extension, or {"type": "url", "format": …, "data": <URL>}'
 
 
 def read_typed(kind: MediaKind, block: Fields) -> Media | None:
@@ -359,16 +358,12 @@ def read_reference(kind: MediaKind, holder: Fields, name: str, filename: str = "
             holder.problem(name, f"Unknown {kind} format: no provider accepts it", _known(kind), shorten(mime))
         return (fmt, payload) if fmt and payload else None
     url = read_url(holder, name, SCHEMES)
-    fmt = _format_of_url(kind, holder, name, url) if url else None
-    return (fmt, Url(url)) if url and fmt else None
+    return (_format_of_url(kind, url), Url(url)) if url else None
 
 
-def _format_of_url(kind: MediaKind, holder: Fields, name: str, url: str) -> str | None:
-    fmt = formats.from_path(kind, urlsplit(url).path)
-    if not fmt:
-        reason = f"The URL does not show the format of the {kind}"
-        holder.problem(name, reason, _FORMAT_FROM_URL, shorten(url.partition("?")[0]))
-    return fmt
+def _format_of_url(kind: MediaKind, url: str) -> str:
+    """Return the format that the end of a URL's path shows; "" if it shows none: not every provider needs it."""
+    return formats.from_path(kind, urlsplit(url).path) or ""
 
 
 def starts_as_url(holder: Fields, name: str) -> bool:
@@ -390,16 +385,19 @@ def _start(reading: Reading, written: str) -> str:
 def read_url_source(
     kind: MediaKind, source: Fields, body: Fields, schemes: tuple[str, ...], names: tuple[str, ...] = _URL_NAMES
 ) -> Found:
-    """Read a URL. body: holds the format if `source` does not. names: of its member, where it has another name."""
+    """Read a URL. body: holds the format if `source` does not. names: of its member, where it has another name.
+
+    Only unified input's own spelling, with `data`, requires a format. In clients' spellings it may be absent.
+    """
     member = source.one_of(names) or "data"
     url = read_url(source, member, schemes)
-    if member == "url" and not any(holder.has(name) for holder in (source, body) for name in FORMAT_NAMES):
-        # Anthropic's spelling has no member for the format.
-        fmt = _format_of_url(kind, source, member, url) if url else None
+    fmt: str | None
+    if member != "data" and not any(holder.has(name) for holder in (source, body) for name in FORMAT_NAMES):
+        fmt = _format_of_url(kind, url) if url else None
     else:
         fmt = _format(kind, source, body)
     owner = read_bucket_owner(source) if url and urlsplit(url).scheme == "s3" else None
-    return (fmt, Url(url, owner)) if url and fmt else None
+    return (fmt, Url(url, owner)) if url and fmt is not None else None
 
 
 def _read_s3(kind: MediaKind, source: Fields, member: str, body: Fields) -> Found:

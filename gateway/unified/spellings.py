@@ -5,7 +5,7 @@ input_text, output_text, input_image, input_file      OpenAI's Responses API
 {"type": "image", "image": <data or URL>}, {"type": "file", "data", "mediaType"}      Vercel's AI SDK
 tool-call, tool-result                                Vercel's AI SDK
 {"type": "binary", "mimeType", "data" | "url"}        AG-UI before 1.0; its parts of 1.0 are in `sources`
-inlineData, fileData, functionCall                    Gemini's parts
+inlineData, fileData, functionCall, functionResponse  Gemini's parts
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.unified.sources import (
     read_url_source,
     starts_as_url,
 )
-from gateway.unified.tools import SIGNATURES
+from gateway.unified.tools import read_nested, read_signature
 from gateway.unified.validate import Fields, json_type, shorten
 
 _DATA = ("data", "base64")
@@ -86,7 +86,7 @@ def read_flat(kind: MediaKind, block: Fields) -> Media | None:
 def read_own_member(kind: MediaKind, block: Fields) -> Media | None:
     """Read ``{"type": "image", "image": <base64, data: URL or URL>}``."""
     if starts_as_url(block, kind):
-        return _media(kind, block, read_reference(kind, block, kind), None)
+        return _media(kind, block, read_url_source(kind, block, block, SCHEMES, (kind,)), None)
     return _media(kind, block, read_base64(kind, block, kind, block), None)
 
 
@@ -140,13 +140,18 @@ def read_tool_call(block: Fields) -> ToolUse | None:
     id, name = block.name("toolCallId", required=False), block.name("toolName")
     member = block.one_of(("input", "args")) or "input"
     arguments = block.value(member)
+    signature = _of_options(block)
+    return ToolUse(id or "", name, arguments, block.at, signature) if name and arguments is not None else None
+
+
+def _of_options(block: Fields) -> str:
+    """Return the signature in `providerOptions`: of `google`, or of `vertex` for Google's models on Vertex AI."""
     options = block.object("providerOptions", required=False)
-    google = options.object("google", required=False) if options else None
-    signature = google.string("thoughtSignature", required=False) if google else None
-    for read in (google, options):
-        if read is not None:
-            read.done()
-    return ToolUse(id or "", name, arguments, block.at, signature or "") if name and arguments is not None else None
+    if options is None:
+        return ""
+    found = [read_nested(options, (name, "thoughtSignature")) for name in ("google", "vertex")]
+    options.done()
+    return next(filter(None, found), "")
 
 
 def read_function_call(block: Fields) -> ToolUse | None:
@@ -158,9 +163,29 @@ def read_function_call(block: Fields) -> ToolUse | None:
     id, name = call.name("id", required=False), call.name("name")
     arguments = call.value("args", required=False) or {}
     call.done()
-    written = block.one_of(SIGNATURES)
-    signature = block.string(written) if written else None
-    return ToolUse(id or "", name, arguments, block.at, signature or "") if name else None
+    signature = read_signature(block)
+    return ToolUse(id or "", name, arguments, block.at, signature) if name else None
+
+
+def read_function_response(block: Fields) -> ToolResult | None:
+    """Read Gemini's ``functionResponse``: `name`, `response` and perhaps `id`.
+
+    A `response` of one member `output` or `error` is that value; any other is the output itself, as for Gemini.
+    """
+    member = block.one_of(("functionResponse", "function_response"))
+    body = block.object(member)
+    if body is None:
+        return None
+    id, name = body.name("id", required=False), body.name("name")
+    response = body.value("response")
+    place = body.place("response")
+    body.done()
+    if name is None or response is None:
+        return None
+    failed = response.keys() == {"error"}
+    (value,) = response.values() if failed or response.keys() == {"output"} else (response,)
+    content = Text(value, place) if isinstance(value, str) else Json(value, place)
+    return ToolResult(id or "", (content,), failed, block.at, name)
 
 
 _OUTPUTS = ("text", "json", "error-text", "error-json")

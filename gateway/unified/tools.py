@@ -19,7 +19,15 @@ ReadContent = Callable[[Reading, Any, str], list[ResultContent]]
 
 
 SIGNATURES = ("reasoningSignature", "thoughtSignature", "thought_signature")
-"""Names of a call's signature: Strands', Gemini's, and Gemini's in snake case."""
+"""Names of a signature: Strands', Gemini's, and Gemini's in snake case."""
+
+
+def read_signature(holder: Fields) -> str:
+    """Return the signature that is a member of `holder`; "" if there is none."""
+    if all(holder.peek(name) is None for name in SIGNATURES):
+        return ""  # so that errors about other members don't list these
+    member = holder.one_of(SIGNATURES)
+    return (holder.string(member) or "") if member else ""
 
 
 def read_tool_use(block: Fields) -> ToolUse | None:
@@ -41,9 +49,8 @@ def _tool_use(body: Fields, id_name: str, at: str) -> ToolUse | None:
     id = body.name(id_name, required=False)
     name = body.name("name")
     arguments = body.value("input")
-    member = body.one_of(SIGNATURES)
-    signature = body.string(member) if member else None
-    return ToolUse(id or "", name, arguments, at, signature or "") if name and arguments is not None else None
+    signature = read_signature(body)
+    return ToolUse(id or "", name, arguments, at, signature) if name and arguments is not None else None
 
 
 def read_tool_result(block: Fields, read_content: ReadContent) -> ToolResult | None:
@@ -113,20 +120,41 @@ def _tool_call(call: Fields) -> ToolUse | None:
         return None
     name = function.name("name")
     arguments = _arguments(function)
+    signature = _call_signature(call, function)
     function.done()
-    signature = _google_signature(call)
     return ToolUse(id or "", name, arguments, call.at, signature) if name and arguments is not None else None
 
 
-def _google_signature(call: Fields) -> str:
-    """Read ``{"extra_content": {"google": {"thought_signature"}}}``, as Google's OpenAI API writes it."""
-    extra = call.object("extra_content", required=False)
-    google = extra.object("google", required=False) if extra else None
-    signature = google.string("thought_signature", required=False) if google else None
-    for fields in (google, extra):
-        if fields is not None:
-            fields.done()
-    return signature or ""
+def _call_signature(call: Fields, function: Fields) -> str:
+    """Return the signature of a call, "" without one, from one of these places.
+
+    extra_content.google.thought_signature: Google's own OpenAI API. provider_specific_fields.thought_signature, of the
+    call or its function: LiteLLM. A member of the call: other clients.
+    """
+    given = {
+        read_signature(call),
+        read_nested(call, ("extra_content", "google", "thought_signature")),
+        *(read_nested(fields, ("provider_specific_fields", "thought_signature")) for fields in (call, function)),
+    } - {""}
+    if len(given) > 1:
+        call.reading.problems.add(call.at, "The call has two signatures", "one signature", "two that differ")
+    return min(given, default="")
+
+
+def read_nested(holder: Fields, path: tuple[str, ...]) -> str:
+    """Return the string at a path of members, "" if there is none.
+
+    Any other member of the objects on the path is a problem.
+    """
+    name, *rest = path
+    if not rest:
+        return holder.string(name, required=False) or ""
+    inner = holder.object(name, required=False)
+    if inner is None:
+        return ""
+    found = read_nested(inner, tuple(rest))
+    inner.done()
+    return found
 
 
 def _arguments(function: Fields) -> dict[str, Any] | None:

@@ -84,6 +84,21 @@ async def test_an_image_context_and_state_reach_the_llm(deploy: Deploy) -> None:
             assert "State of the application" in sent
 
 
+async def test_an_image_by_url_needs_no_type(deploy: Deploy) -> None:
+    """`mimeType` is optional beside a URL, and chat completions need none; nor does the snapshot of a thread."""
+    over = {"agents": {"rules": [{"agent": "*", "memory": "gateway"}]}}
+    ann, url = {"Authorization": "Basic YW5uOng="}, "https://example.com/render?id=7"
+    part = {"type": "image", "source": {"type": "url", "value": url}}
+    async with deploy("3.4.0", over, streams=True) as deployed:
+        asked = asks(user([{"type": "text", "text": "what?"}, part]))
+        assert replay(await run(deployed, "flow-openai_messages", asked, **ann))[0]["content"] == ANSWER
+        assert {"type": "image_url", "image_url": {"url": url}} in deployed.asked["messages"][-1]["content"]
+        restored = await run(deployed, "flow-openai_messages", asks(), **ann)
+        assert restored[1]["messages"][0]["content"][1] == part
+        await run(deployed, "flow-openai_messages", asks(user("and now?")), **ann)
+        assert url in json.dumps(deployed.asked)
+
+
 async def test_calls_of_the_agents_own_tools_have_results(deploy: Deploy) -> None:
     async with deploy("3.8.0", streams=True) as deployed:
         deployed.simulator.script([Call("ListIndexTool", {"indices": ["*"]}, text="")])

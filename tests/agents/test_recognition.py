@@ -64,15 +64,15 @@ def agent_with(url: str, body: str, tool_url: str = "") -> tuple[dict[str, Any],
     return agent, models, {"c": connector(url), "d": connector(tool_url)}
 
 
-@pytest.mark.parametrize("url", COHERE_URLS)
-def test_a_connector_of_coheres_is_not_taken_for_openai(url: str) -> None:
-    assert read_profile("id-1", *agent_with(url, COHERE), (2, 19, 0)).provider == ""
+@pytest.mark.parametrize(("url", "provider"), list(zip(COHERE_URLS, ["cohere/v2/chat", ""], strict=True)))
+def test_a_connector_of_coheres_is_not_taken_for_openai(url: str, provider: str) -> None:
+    assert read_profile("id-1", *agent_with(url, COHERE), (2, 19, 0)).provider == provider
     profile = read_profile("id-1", *agent_with(url, COHERE), (2, 19, 0), [Rule("mine", "openai/v1/chat/completions")])
-    assert profile.provider_source == "rule"
+    assert profile.provider_source == ("connector" if provider else "rule")
 
 
 def test_the_llm_of_a_tool_does_not_tell_the_provider_of_the_agents_llm() -> None:
-    documents = agent_with(COHERE_URLS[0], COHERE, "https://api.openai.com/v1/chat/completions")
+    documents = agent_with(COHERE_URLS[1], COHERE, "https://api.openai.com/v1/chat/completions")
     assert read_profile("id-1", *documents, (2, 19, 0)).provider == ""
 
 

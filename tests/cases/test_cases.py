@@ -2,7 +2,8 @@
 
 `outcome.json`: `version` of the cluster; either `received`, all bodies that the models have to receive, or `refused`,
 the first problem of a 400, with `remedy`, the request as its help says, and what the models receive then. Where the
-help is to use another agent, `agent-of-the-remedy.json` has it.
+help is to use another agent, `agent-of-the-remedy.json` has it. Where it is to upgrade the agent, `remedy` is
+`"upgrade"` in place of a request. `served_help` is the help of a gateway, where it says more than the command's.
 
 A case with `turns.json` in place of `request.json` is a conversation. Each turn has `from`, "gateway" or "cluster" for
 a caller who goes around the gateway, a `request`, and the `status` of its answer; `received` is what the models receive
@@ -31,6 +32,7 @@ from tests.conftest import StartGateway
 ALL = sorted(path for path in (Path(__file__).parent / "fixtures").iterdir() if path.is_dir())
 CONVERSATIONS = [path for path in ALL if (path / "turns.json").exists()]
 CASES = [path for path in ALL if path not in CONVERSATIONS]
+UPGRADE = "upgrade"
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
@@ -61,12 +63,14 @@ def test_the_command_decides_as_the_case_says(
     status, shown = rewrite(read(case, "request"), "agent")
     if "refused" in outcome:
         assert (status, problem(shown)) == (1, outcome["refused"])
+        if outcome["remedy"] == UPGRADE:
+            return  # of a cluster: below
         status, shown = rewrite(outcome["remedy"], agent_of_the_remedy(case))
     assert status == 0, shown
 
 
 @each_case
-async def test_the_models_receive_what_the_case_says(case: Path, start_gateway: StartGateway) -> None:
+async def test_the_models_receive_what_the_case_says(case: Path, start_gateway: StartGateway, tmp_path: Path) -> None:
     outcome = read(case, "outcome")
     async with Simulator(outcome["version"]) as simulator:
         agents = {name: register(simulator, case, name) for name in {"agent", agent_of_the_remedy(case)}}
@@ -75,10 +79,22 @@ async def test_the_models_receive_what_the_case_says(case: Path, start_gateway: 
         async with aiohttp.ClientSession() as client:
             if "refused" in outcome:
                 async with client.post(f"{urls}/{agents['agent']}/_execute", json=read(case, "request")) as response:
-                    assert problem(await response.json()) == outcome["refused"]
+                    help = outcome.get("served_help", outcome["refused"]["help"])
+                    ids = {agents["agent"]: "agent", **dict.fromkeys(simulator.core.resources.models, "M")}
+                    text = await response.text()
+                    for id, name in ids.items():
+                        text = text.replace(id, name)
+                    assert problem(json.loads(text)) == {**outcome["refused"], "help": help}
                 assert simulator.received == []
+            remedy = outcome.get("remedy", UPGRADE)
+            if remedy == UPGRADE and "refused" in outcome:
+                options = ["--apply", "--url", simulator.url, "--backup-dir", str(tmp_path)]
+                told = ["--gateway", f"http://127.0.0.1:{gateway.admin_port}"]
+                command = ["-m", "gateway", "upgrade", agents["agent"], *options, *told]
+                assert await (await asyncio.create_subprocess_exec(sys.executable, *command)).wait() == 0
             url = f"{urls}/{agents[agent_of_the_remedy(case)]}/_execute"
-            async with client.post(url, json=outcome.get("remedy", read(case, "request"))) as response:
+            body = read(case, "request") if remedy == UPGRADE else remedy
+            async with client.post(url, json=body) as response:
                 assert response.status == 200, await response.text()
         assert simulator.received == outcome["received"]
 

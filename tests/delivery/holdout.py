@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gateway.agents.rules import Rule
 from tests.delivery.holdout_llms import HoldoutCore
 from tests.delivery.holdout_templates import TEMPLATES
 from tests.delivery.simulated_cluster import SimulatedCluster
@@ -88,11 +87,11 @@ class _Bodies:
 
 
 class HoldoutCluster(SimulatedCluster):
-    """A cluster with these agents only."""
+    """A cluster with these agents only.
 
-    # Cohere takes OpenAI's messages. Mistral and Jamba take no parts, and Ollama's own API has its images elsewhere, so
-    # that no provider has their format: they get plain chat.
-    advised_rules = (Rule("flow-cohere_2", "openai/v1/chat/completions"),)
+    Mistral and Jamba take no parts, and Ollama's own API has its images elsewhere, so that no provider has their
+    format. They get plain chat.
+    """
 
     def __init__(self, version: str) -> None:
         super().__init__(version, HoldoutCore(version))

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.simulator.core import ClusterCore
-from gateway.simulator.llm import bedrock, gemini, openai
+from gateway.simulator.llm import bedrock, cohere, gemini, openai
 from gateway.simulator.llm.checks import Refused, a_list, a_text, an_object, need
 from gateway.simulator.llm.endpoints import ANSWER, answer_any
 from gateway.simulator.predict import LlmReply, LlmRequest
@@ -93,6 +93,7 @@ _OTHERS: tuple[tuple[str, Callable[[Any], None]], ...] = (
     (r"/(meta|deepseek)\.[^/]*/invoke$", _completed("prompt", "temperature", "max_gen_len")),
     (r"/v1/completions$", _completed("prompt", "model", "max_tokens")),
     (r"/v1/chat$", _completed("message", "model")),
-    (r"/v2/chat$|/api/chat$", openai.check),
+    (r"/v2/chat$|/ask$", cohere.check),
+    (r"/api/chat$", openai.check),
     (r"/invocations$", _completed("inputs", "parameters")),
 )

@@ -57,12 +57,10 @@ class Sent:
 class SimulatedCluster:
     """All agents of one version: the simulator's own fixtures and the special ones of `_special`.
 
-    rules: the operator's; set them before an agent's profile is read, or clear `profile` after it. advised_rules: those
-    that refusals advise.
+    rules: the operator's; set them before an agent's profile is read, or clear `profile` after it.
     """
 
     rules: tuple[Rule, ...] = ()
-    advised_rules: tuple[Rule, ...] = ()
 
     def __init__(self, version: str, core: ClusterCore | None = None) -> None:
         self.version = version

@@ -64,6 +64,7 @@ FORMS: Mapping[str, Mapping[str, Any]] = {
     "2.19.0 f": CONVERSE, "2.19.0 g": OPENAI, "2.19.0 h": CONVERSE, "2.19.0 i": ANTHROPIC, "2.19.0 j": ANTHROPIC,
     "3.4.0 bedrock_tutorial": CONVERSE, "3.4.0 openai_tutorial": OPENAI, "3.4.0 bedrock_upgraded": CONVERSE,
     "3.4.0 openai_messages": OPENAI, "3.4.0 gemini_contents": GEMINI, "3.4.0 gemini_text": GEMINI,
+    "2.19.0 k": OPENAI, "3.4.0 cohere_messages": OPENAI,
     "3.4.0 anthropic_messages": ANTHROPIC, "3.8.0 openai_messages": OPENAI, "3.8.0 openai_upgraded": OPENAI,
 }  # fmt: skip
 """Version and template → what the LLM gets of the tools, after an upgrade for tools."""
@@ -230,6 +231,11 @@ def test_a_name_that_the_api_does_not_take() -> None:
     assert "'a name'" in notice.reason
 
 
+def test_cohere_can_t_name_the_tool_so_it_is_declared_alone() -> None:
+    sent = send("3.4.0 cohere_messages", tool_choice={"name": "time"})
+    assert of_tools(arrived(sent)) == {"tools": OPENAI["tools"][1:], "tool_choice": "REQUIRED"}
+
+
 def test_strict_reaches_openai_and_is_reported_elsewhere() -> None:
     strict = {"type": "function", "name": "warmth", "parameters": SCHEMA, "strict": True}
     sent = send("3.4.0 openai_tutorial", tools=[strict])
@@ -274,6 +280,7 @@ TOOLS = [ToolSpec("f", "does it", SCHEMA), ToolSpec("g", "", NONE)]
 
 def test_the_sdks_models_take_the_declarations() -> None:
     # Here, as the SDKs' imports take seconds.
+    import cohere
     from anthropic.types import ToolChoiceToolParam, ToolParam
     from google.genai import types as gemini
     from openai.types.chat import ChatCompletionFunctionToolParam, ChatCompletionNamedToolChoiceParam
@@ -285,6 +292,8 @@ def test_the_sdks_models_take_the_declarations() -> None:
     written = registry.provider("anthropic/v1/messages").declare(TOOLS, chosen)
     adapter(ToolParam).validate_python(written["tools"], strict=True)
     adapter(ToolChoiceToolParam).validate_python([written["tool_choice"]], strict=True)
+    written = registry.provider("cohere/v2/chat").declare(TOOLS, None)
+    [cohere.ToolV2.model_validate(tool) for tool in written["tools"]]
     written = registry.provider("gemini/v1beta/generatecontent").declare(TOOLS, chosen)
     gemini.Tool.model_validate(written["tools"][0])
     gemini.ToolConfig.model_validate(written["toolConfig"])

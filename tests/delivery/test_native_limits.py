@@ -12,6 +12,7 @@ from tests.delivery.test_unified import BEDROCK, OPENAI, agent, rewritten
 
 PDF = {"type": "document", "source": {"type": "base64", "format": "pdf", "data": "JVBERi0="}}
 PNG = {"type": "image", "source": {"type": "url", "format": "png", "data": "https://example.org/a.png"}}
+BARE = {"type": "image_url", "image_url": {"url": "https://example.org/render?id=7"}}
 S3 = {"type": "image", "source": {"type": "url", "format": "png", "data": "s3://bucket/a.png"}}
 AUDIO = {"type": "audio", "source": {"type": "base64", "format": "mp3", "data": "SUQz"}}
 TEXT = {"type": "text", "text": "hello"}
@@ -45,6 +46,7 @@ def refused(provider: str, blocks: list[Any]) -> list[tuple[str, str]]:
         (BEDROCK, [TEXT, S3], [("input[1]", "MEDIA_SOURCE_UNSUPPORTED")]),
         (BEDROCK, [TEXT, PNG], [("input[1]", "MEDIA_SOURCE_UNSUPPORTED")]),
         (OPENAI, [TEXT, S3], [("input[1]", "MEDIA_SOURCE_UNSUPPORTED")]),
+        (OPENAI, [TEXT, BARE], [("input[1]", "MEDIA_FORMAT_MISSING")]),
         (BEDROCK, [TEXT, PDF, PDF], [("input[2]", "COMBINATION_NOT_DELIVERABLE")]),
     ],
 )

@@ -108,7 +108,7 @@ def test_what_the_llm_gets(case: str) -> None:
     assert Oracle(cluster).judge(agent, {}, (), sent).outcome is Outcome.ARRIVED
 
 
-@pytest.mark.parametrize("agent", ["flow-cohere_2", "flow-mistral_messages"])
+@pytest.mark.parametrize("agent", ["flow-mistral_messages"])
 @pytest.mark.parametrize("value", ["Which?", TALK], ids=["text", "conversation"])
 def test_all_messages_are_strings_with_the_agents_prompt_around_the_question(agent: str, value: Any) -> None:
     cluster = HoldoutCluster(OLD)

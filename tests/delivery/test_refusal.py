@@ -135,11 +135,15 @@ def test_a_rule_is_advised_where_a_provider_would_help() -> None:
 
 
 def test_a_rule_is_advised_for_media_in_a_template_of_messages_and_helps() -> None:
+    """Here one whose address shows no API."""
     cluster, body = HoldoutCluster(OLD), CASES["text, image"].body
+    actions = [action for connector in cluster.core.resources.connectors.values() for action in connector["actions"]]
+    (action,) = [action for action in actions if action["url"].endswith("/v2/chat")]
+    action["url"] = action["url"].replace("/v2/chat", "/ask")
     error = cluster.send("flow-cohere_2", body).error
     assert error is not None
     assert error.problems == (unknown_format(NAME_OR_TEXT),)
-    cluster.rules = (Rule("flow-cohere_2", "openai/v1/chat/completions"),)
+    cluster.rules = (Rule("flow-cohere_2", "cohere/v2/chat"),)
     cluster.profile.cache_clear()
     sent = cluster.send("flow-cohere_2", body)
     assert sent.executed is not None, sent.error

@@ -80,6 +80,12 @@ TEMPLATES: Mapping[str, Template] = {
         '"messages":[{"role":"user","content":[{"text":"${parameters.inputs}"}]}],' + _CONVERSE_ENDS + "}",
         _CLAUDE,
     ),
+    "converse_typed": Template(
+        _BEDROCK,
+        '{"system":[{"text":"${parameters.system_prompt}"}],"messages":[{"role":"user","content":[{"type":"text",'
+        '"text":"${parameters.user_prompt}"}]}],' + _CONVERSE_ENDS + "}",
+        {**_CLAUDE, "system_prompt": "Be brief."},
+    ),
     "converse_few_shot": Template(
         _BEDROCK,
         '{"messages":[{"role":"user","content":[{"text":"How many shelves?"}]},'
@@ -144,6 +150,21 @@ TEMPLATES: Mapping[str, Template] = {
         '${parameters.tool_configs:-}, "reasoning_effort": "low" }',
         {"model": "gpt-5-mini"},
         interface="openai/v1/chat/completions",
+    ),
+    "openai_messages": Template(
+        _OPENAI,
+        '{"model":"${parameters.model}","messages":${parameters.messages}}',
+        {"model": "gpt-oss-120b"},
+        interface="openai/v1/chat/completions",
+    ),
+    # Cohere, version 2
+    "cohere": Template(
+        "{llm}/cohere/v2/chat",
+        '{"model":"${parameters.model}","stream":false,"safety_mode":"CONTEXTUAL","messages":[{"role":"system",'
+        '"content":"${parameters.system_prompt}"},{"role":"user","content":"${parameters.prompt}"}],'
+        '"temperature":${parameters.temperature}}',
+        {"model": "command-a-vision-07-2025", "system_prompt": "You are a librarian.", **_SAMPLING},
+        answer_filter="$.message.content[0].text",
     ),
     # Gemini
     "gemini_system": Template(
@@ -256,11 +277,14 @@ def _agent_bodies(version: str, models: Mapping[str, str]) -> Iterator[dict[str,
     yield new.flow("vision_slot", prompt=_RAG)
     yield new.flow("gemini_system", inputs=_RAG)
     yield new.chat_flow("gemini_few_shot", prompt=_RAG_CHAT)
+    yield new.flow("converse_typed", user_prompt=_RAG)
+    yield new.chat_flow("cohere", prompt=_RAG_CHAT)
     if modern:
         asked = "${parameters.context:-}\n${parameters.question}"
         yield new.calling("converse_agent", prompt=asked, system_prompt="You are a librarian.")
         yield new.calling("openai_agent", prompt="${parameters.question}", system_prompt='Say "hello" first.')
         yield new.chat("openai_agent", system_prompt="You are a librarian.")
+        yield new.calling("openai_messages", system_prompt="You are a librarian.")
         yield new.planner("converse_agent", system_prompt="You plan.")
     else:
         yield new.chat("converse_agent", prompt=_REACT, system_prompt="You are a librarian.")

@@ -23,11 +23,10 @@ def documents_of(cluster: SimulatedCluster) -> Documents:
 
 
 def upgrade(cluster: SimulatedCluster) -> dict[str, Code]:
-    """Set the rules that are advised, and change every connector whose upgrade is offered.
+    """Change every connector whose upgrade is offered.
 
     Return why the other connectors stay as they are, by connector.
     """
-    cluster.rules = cluster.advised_rules
     resources, refused = cluster.core.resources, {}
     documents = documents_of(cluster)
     for found in offers(documents, cluster.agents.values(), "0" * 32):

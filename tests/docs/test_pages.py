@@ -27,7 +27,7 @@ _EVENTS = {  # types of AG-UI events
     *("MESSAGES_SNAPSHOT", "RUN_ERROR", "RUN_FINISHED", "TEXT_MESSAGE_CONTENT"),
     *("TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT", "TOOL_CALL_START"),
 }
-_REASONS = {"MAX_TOKENS", "PROHIBITED_CONTENT"}  # why Gemini stopped
+_REASONS = {"MAX_TOKENS", "PROHIBITED_CONTENT", "STOP_SEQUENCE", "TOOL_CALL"}  # why Gemini and Cohere stopped
 _OTHERS = ("simulator", "demo")  # their constants belong to providers and clusters
 
 

@@ -292,7 +292,7 @@ def test_text_that_looks_like_a_response_is_text_where_the_cluster_takes_the_tex
 
 
 @pytest.mark.parametrize(
-    "name", ["openai/v1/chat/completions", "gemini/v1beta/generatecontent", "anthropic/v1/messages"]
+    "name", ["openai/v1/chat/completions", "gemini/v1beta/generatecontent", "anthropic/v1/messages", "cohere/v2/chat"]
 )
 def test_every_provider_is_read(name: str) -> None:
     responses = {
@@ -309,6 +309,11 @@ def test_every_provider_is_read(name: str) -> None:
             "content": [{"type": "text", "text": "a"}],
             "stop_reason": "max_tokens",
             "usage": {"input_tokens": 3.0, "output_tokens": 5.0},
+        },
+        "cohere/v2/chat": {
+            "message": {"role": "assistant", "content": [{"type": "text", "text": "a"}]},
+            "finish_reason": "MAX_TOKENS",
+            "usage": {"tokens": {"input_tokens": 3.0, "output_tokens": 5.0}},
         },
     }
     profile = dataclasses.replace(without_filter(FLOW), provider=provider(name).name)

@@ -53,6 +53,17 @@ async def test_an_image_by_url_reaches_bedrock_inline(start: Start, server: Medi
     assert sent["messages"][0]["content"][1:] == inline
 
 
+async def test_the_format_of_an_image_may_come_from_the_response(start: Start, server: MediaServer) -> None:
+    deployment = await start(fetch=True)
+    bare = {"type": "image_url", "image_url": {"url": server.serve("/render", PNG), "detail": "low"}}
+    answer = await deployment.execute("flow-a", {"input": [{"type": "text", "text": "what is this?"}, bare]})
+    assert answer.status == 200, await answer.text()
+    assert sorted(answer.headers[NOTICE].split(", ")) == ["IMAGE_DETAIL_LEFT_OUT", "MEDIA_FETCHED"]
+    (sent,) = deployment.simulator.received
+    inline = {"image": {"format": "png", "source": {"bytes": base64.b64encode(PNG).decode()}}}
+    assert sent["messages"][0]["content"][1] == inline
+
+
 async def test_off_it_is_refused_with_how_to_allow_it(start: Start, server: MediaServer) -> None:
     deployment = await start()
     answer = await deployment.execute("flow-a", blocks(server.serve("/one")))

@@ -13,10 +13,12 @@ from aiohttp import web
 
 from gateway.errors import Problem, UndeliverableContent
 from gateway.media.fetch import Fetcher
-from gateway.unified.model import Media
+from gateway.ports import MediaContent
+from gateway.unified.model import Media, MediaKind, Url
 from tests.media.server import HOST, PNG, MediaServer, Names, medium, stalled
 from tests.wire import PATIENCE
 
+FETCHED = MediaContent("png", base64.b64encode(PNG))
 HEADERS = {"User-Agent": "mlc-gateway", "Accept": "*/*", "Accept-Encoding": "identity"}
 
 
@@ -35,7 +37,7 @@ async def reason(fetch: Fetcher, url: str) -> str:
 async def test_what_came_is_told_as_base64(server: MediaServer) -> None:
     url = server.serve("/a%20b.png?q=1%2F2")
     server.serve("/a b.png")
-    assert await server.fetcher()([medium(url)]) == [base64.b64encode(PNG)]
+    assert await server.fetcher()([medium(url)]) == [FETCHED]
 
 
 async def test_nothing_goes_along_but_the_url(
@@ -58,7 +60,7 @@ async def test_a_redirect_to_another_allowed_host_is_followed(server: MediaServe
     server.serve("/png")
     for status in (301, 302, 303, 307, 308):
         url = server.redirect(f"/{status}", server.url("/png", f"cdn.{HOST}"), status)
-        assert await server.fetcher()([medium(url)]) == [base64.b64encode(PNG)]
+        assert await server.fetcher()([medium(url)]) == [FETCHED]
     assert server.server_names == [HOST, f"cdn.{HOST}"] * 5
 
 
@@ -67,7 +69,7 @@ async def test_redirects_are_counted(server: MediaServer) -> None:
     for hop in range(1, 5):
         server.redirect(f"/{hop}", f"/{hop - 1}")
     fetch = server.fetcher()
-    assert await fetch([medium(server.url("/3"))]) == [base64.b64encode(PNG)]
+    assert await fetch([medium(server.url("/3"))]) == [FETCHED]
     assert await reason(fetch, server.url("/4")) == "its host redirects too often"
     assert await reason(server.fetcher(redirects=0), server.url("/1")) == "its host redirects too often"
 
@@ -82,7 +84,7 @@ async def test_http_is_fetched_by_choice(authority: trustme.CA) -> None:
         )
         assert problem.help == "Send it as base64. The operator allows http with the setting media.http."
         assert server.requests == []
-        assert await server.fetcher(http=True)([medium(url)]) == [base64.b64encode(PNG)]
+        assert await server.fetcher(http=True)([medium(url)]) == [FETCHED]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ LIMIT = {"max_bytes": len(PNG)}
 
 
 async def test_what_is_just_small_enough(server: MediaServer) -> None:
-    assert await server.fetcher(**LIMIT)([medium(server.serve("/png"))]) == [base64.b64encode(PNG)]
+    assert await server.fetcher(**LIMIT)([medium(server.serve("/png"))]) == [FETCHED]
 
 
 async def test_a_declared_size_is_refused_before_its_body(server: MediaServer) -> None:
@@ -226,7 +228,7 @@ async def test_the_media_of_a_request_are_limited_together(server: MediaServer) 
     url = server.serve("/png")
     blocks = [medium(url, at=f"input[{index}]") for index in range(3)]
     fetch = server.fetcher(max_total_bytes=3 * len(PNG))
-    assert await fetch(blocks) == [base64.b64encode(PNG)] * 3
+    assert await fetch(blocks) == [FETCHED] * 3
     problems = await refused(server.fetcher(max_total_bytes=3 * len(PNG) - 1), *blocks)
     assert [(p.reason, p.expected) for p in problems] == [
         (
@@ -281,7 +283,7 @@ async def test_media_are_fetched_at_once_and_come_in_their_order(server: MediaSe
     for body in bodies:
         page(body)
     fetched = await server.fetcher(concurrency=3)([medium(server.url(f"/{body[-1]}")) for body in bodies])
-    assert fetched == [base64.b64encode(body) for body in bodies]
+    assert fetched == [MediaContent("png", base64.b64encode(body)) for body in bodies]
 
 
 async def test_fetches_of_all_requests_share_one_bound(server: MediaServer) -> None:
@@ -357,3 +359,30 @@ async def test_wrong_type_and_wrong_bytes_are_told(server: MediaServer) -> None:
             "ff d8 ff e0 2e 2e 2e 2e",
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content_type", "data", "fmt"),
+    [
+        ("image", "image/jpeg; q=1", b"\xff\xd8\xff\xe0....JFIF", "jpeg"),
+        ("image", "application/octet-stream", PNG, "png"),
+        ("image", "", b"GIF89a..", "gif"),
+        ("document", "application/pdf", b"%PDF-1.7", "pdf"),
+        ("document", "text/markdown; charset=utf-8", b"# a", "md"),
+        ("audio", "audio/x-wav", b"RIFF....WAVE", "wav"),
+    ],
+)
+async def test_the_response_shows_the_format_that_the_url_does_not(
+    server: MediaServer, kind: MediaKind, content_type: str, data: bytes, fmt: str
+) -> None:
+    url = server.serve("/it", data, Content_Type=content_type)
+    block = Media(kind, "", Url(url), "input[0]")
+    assert await server.fetcher()([block]) == [MediaContent(fmt, base64.b64encode(data))]
+
+
+@pytest.mark.parametrize("content_type", ["text/html", "image/tiff", "application/octet-stream"])
+async def test_a_response_that_shows_no_format_is_refused(server: MediaServer, content_type: str) -> None:
+    url = server.serve("/it", b"<html>", Content_Type=content_type)
+    (problem,) = await refused(server.fetcher(), Media("image", "", Url(url), "input[0]"))
+    assert "of a known format of image" in problem.reason
+    assert (problem.expected, problem.received) == ("one of png, jpeg, gif, webp", content_type)

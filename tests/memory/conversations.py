@@ -78,6 +78,7 @@ MESSAGES: dict[str, Message] = {
     "image only": user(image()),
     "image only, of the assistant": assistant(image()),
     "image by URL": user({"image": {"format": "png", "source": {"url": "https://example.org/a.png?b=c&d"}}}),
+    "image by URL that shows no format": user({"image": {"source": {"url": "https://example.org/render?id=7"}}}),
     "document": user({"document": {"format": "pdf", "name": "Report", "source": {"bytes": OTHER}}}, "Sum it up."),
     "video": user({"video": {"format": "mp4", "source": {"bytes": OTHER}}}),
     "audio": user({"audio": {"format": "wav", "source": {"bytes": OTHER}}}),

@@ -67,6 +67,21 @@ def test_media_by_reference(block: Any, expected: Any) -> None:
     assert stored(as_input(message)) == [message]
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"url": "https://a.example/render?id=7"},
+        {"url": "gs://a/b"},
+        {"url": "s3://a/b"},
+        {"url": "s3://a/b", "bucketOwner": "123456789012"},
+    ],
+)
+def test_media_by_reference_without_a_format(source: Any) -> None:
+    (message,) = stored([{"type": "image", "source": {"type": "url", **source}}])
+    assert message.content == ({"image": {"source": source}},)
+    assert stored(as_input(message)) == [message]
+
+
 def test_system_text_is_apart_and_roles_are_as_delivered() -> None:
     turns = [("system", "Be brief."), ("reviewer", "Short."), ("Boss", "More."), ("developer", "Now."), ("user", "?")]
     value = [{"role": role, "content": text} for role, text in turns]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -39,11 +40,13 @@ def observed_ability(
 
 
 def texts_of(value: Any) -> list[str]:
-    """The texts of a sample, and the payloads of its media."""
+    """The texts of a sample, and the payloads of its media, or what a document of plain text says."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, list):
         return [text for item in value for text in texts_of(item)]
+    if value.get("type") == "document" and value["source"]["format"] == "txt":
+        return [base64.b64decode(value["source"]["data"]).decode().strip()]
     inner = [value.get(name) for name in ("text", "content", "source", "data") if value.get(name)]
     return [text for item in inner for text in texts_of(item)]
 

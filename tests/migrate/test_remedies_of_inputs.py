@@ -110,6 +110,23 @@ ROWS = [
         [text("What is it?"), media("image", "png", PNG)],
     ),
     Row(
+        "MEDIA_FORMAT_MISSING",
+        "gemini",
+        [text("What is it?"), {"type": "image_url", "image_url": {"url": "https://example.com/render"}}],
+        'Name the format: "source": {"type": "url", "format": "png", "data": <URL>}',
+        [
+            text("What is it?"),
+            {"type": "image", "source": {"type": "url", "format": "png", "data": "https://example.com/render"}},
+        ],
+    ),
+    Row(
+        "MEDIA_FORMAT_MISSING",
+        "bedrock",
+        [text("What is it?"), {"type": "image", "source": {"type": "url", "url": "s3://bucket/render"}}],
+        'Name the format: "source": {"type": "url", "format": "png", "data": <URL>}',
+        [text("What is it?"), image_at("s3://bucket/render")],
+    ),
+    Row(
         "MEDIA_URL_UNSUPPORTED",
         "bedrock",
         [text("What is it?"), image_at("s3://B_/a.png")],

@@ -182,7 +182,7 @@ flow-a {able}
 def test_one_line_sums_up(start_deployment: StartDeployment) -> None:
     cluster = connected("--url", start_deployment().url)
     agents = assess(scan(cluster, cluster.version))
-    assert summary_line(agents) == "33 agents: 33 take text, 15 images"
+    assert summary_line(agents) == "36 agents: 36 take text, 15 images"
     upgraded = [one for one in agents if not one.remedies]
     assert summary_line(upgraded) == "15 agents: 15 take text, 15 images"
     assert summary_line(upgraded[:1]) == "1 agent: 1 takes text, 1 takes images"

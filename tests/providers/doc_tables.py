@@ -6,7 +6,8 @@ from pathlib import Path
 from gateway.providers.anthropic_messages import ANTHROPIC, BEDROCK_INVOKE
 from gateway.providers.bedrock_converse import BEDROCK
 from gateway.providers.bedrock_nova import NOVA
-from gateway.providers.capabilities import Capabilities
+from gateway.providers.capabilities import UNNAMED, Capabilities
+from gateway.providers.cohere_chat import COHERE
 from gateway.providers.gemini import GEMINI
 from gateway.providers.media import form_name
 from gateway.providers.openai_chat import OPENAI
@@ -18,6 +19,7 @@ TABLES = {
     "bedrock": BEDROCK,
     "nova": NOVA,
     "openai": OPENAI,
+    "cohere": COHERE,
     "gemini": GEMINI,
 }
 FORMS = ("base64", "https", "s3", "gs")
@@ -54,7 +56,8 @@ def _cell(title: str, form: str, formats: tuple[str, ...], limits: Capabilities)
         if title.startswith("document") and form == "base64"
         else frozenset()
     )
-    return " ".join(f"{fmt}*" if fmt in as_text else fmt for fmt in formats) or "✗"
+    named = " ".join(f"{fmt}*" if fmt in as_text else fmt for fmt in formats if fmt != UNNAMED)
+    return (f"{named} †" if UNNAMED in formats else named) or "✗"
 
 
 def _rules(limits: Capabilities) -> list[tuple[str, str]]:

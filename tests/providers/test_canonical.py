@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from gateway.providers.anthropic_messages import AnthropicMessages
 from gateway.providers.base import MappingOptions
 from gateway.providers.bedrock_converse import BedrockConverse
+from gateway.providers.cohere_chat import CohereChat
 from gateway.providers.gemini import Gemini
 from gateway.providers.openai_chat import OpenAIChat
 from gateway.unified.model import AgentInput, InputType, Message, Text
 
-PROVIDERS = [BedrockConverse(), OpenAIChat(), Gemini(), AnthropicMessages()]
+PROVIDERS = [BedrockConverse(), OpenAIChat(), Gemini(), AnthropicMessages(), CohereChat()]
 CONVERSATION = AgentInput(
     InputType.MESSAGES,
     tuple(Message(role, (Text("x", "input"),), "input") for role in ("user", "assistant", "user")),
@@ -51,6 +52,18 @@ def test_openai_tool_calls() -> None:
     assert openai(call('{"a": 1}')) != openai(call('{"a": 2}'))
     assert openai(call("{")) == [call("{", content=None)]
     assert openai(call("[" * 100_000)) == [call("[" * 100_000, content=None)]
+
+
+def test_cohere() -> None:
+    def canonical(message: dict[str, Any]) -> Any:
+        return CohereChat().canonical([message])
+
+    assert canonical({"role": "user", "content": "hi"}) == canonical(
+        {"role": "user", "content": [{"type": "text", "text": "hi"}]}
+    )
+    assert canonical(call('{"a": 1}')) == canonical(call('{"a":1}', content=None))
+    assert canonical(call('{"a": 1}', tool_plan="x")) != canonical(call('{"a": 1}', content="x"))
+    assert CohereChat().canonical("${parameters.messages}") == "${parameters.messages}"
 
 
 def test_openai_keeps_what_differs() -> None:
@@ -100,4 +113,4 @@ def test_roles_and_texts_of_written_turns(provider: Any) -> None:
 def test_a_role_that_is_no_string_or_left_out() -> None:
     assert Gemini().role_of({"parts": []}) == "user"
     assert AnthropicMessages().role_of({"content": []}) == ""
-    assert [provider.role_of({"role": 1}) for provider in PROVIDERS] == [""] * 4
+    assert [provider.role_of({"role": 1}) for provider in PROVIDERS] == [""] * len(PROVIDERS)

@@ -9,12 +9,14 @@ from gateway.providers.anthropic_messages import ANTHROPIC, BEDROCK_INVOKE, Anth
 from gateway.providers.base import Inexpressible, MappingOptions
 from gateway.providers.bedrock_converse import BEDROCK, BedrockConverse
 from gateway.providers.bedrock_nova import NOVA, BedrockNova
+from gateway.providers.capabilities import UNNAMED
+from gateway.providers.cohere_chat import COHERE, CohereChat
 from gateway.providers.gemini import GEMINI, Gemini
 from gateway.providers.openai_chat import OPENAI, OpenAIChat
 from gateway.unified.formats import FORMATS
 
 from .mapping import fill, parse
-from .sdk import anthropic, bedrock, gemini, openai
+from .sdk import anthropic, bedrock, cohere, gemini, openai
 
 TABLES = {
     "anthropic": (AnthropicMessages(), ANTHROPIC, anthropic.check),
@@ -22,13 +24,22 @@ TABLES = {
     "bedrock": (BedrockConverse(), BEDROCK, bedrock.check),
     "nova": (BedrockNova(), NOVA, bedrock.check_nova),
     "openai": (OpenAIChat(), OPENAI, openai.check),
+    "cohere": (CohereChat(), COHERE, cohere.check),
     "gemini": (Gemini(), GEMINI, gemini.check),
 }
 FORMS = ("base64", "https", "http", "s3", "gs")
-CELLS = [(name, kind, form, fmt) for name in TABLES for kind in FORMATS for form in FORMS for fmt in FORMATS[kind]]
+CELLS = [
+    (name, kind, form, fmt)
+    for name in TABLES
+    for kind in FORMATS
+    for form in FORMS
+    for fmt in (*FORMATS[kind], *(() if form == "base64" else (UNNAMED,)))
+]
 
 
 def block(kind: str, form: str, fmt: str) -> dict[str, Any]:
+    if fmt == UNNAMED:
+        return {"type": kind, "source": {"type": "url", "url": f"{form}://bucket/file"}}
     data = "aGVsbG8=" if form == "base64" else f"{form}://bucket/file.{fmt}"
     return {"type": kind, "source": {"type": "base64" if form == "base64" else "url", "format": fmt, "data": data}}
 
@@ -66,7 +77,20 @@ def test_every_format_a_table_names_is_one_the_gateway_knows() -> None:
         for table in (limits.media, limits.tool_media):
             for kind, forms in table.items():
                 for formats in forms.values():
-                    assert set(formats) <= set(FORMATS[kind])
+                    assert set(formats) <= {*FORMATS[kind], UNNAMED}
+
+
+def test_where_a_format_is_needed() -> None:
+    """By URL only, where the SDK's own type has no member for it."""
+    free = {
+        (name, kind, form)
+        for name, (_, limits, _) in TABLES.items()
+        for kind, forms in limits.media.items()
+        for form, formats in forms.items()
+        if UNNAMED in formats
+    }
+    images = {(name, "image", "https") for name in ("anthropic", "cohere", "openai")}
+    assert free == {*images, ("anthropic", "document", "https")}
 
 
 def test_bedrock_formats_are_the_sdk_models() -> None:

@@ -16,11 +16,12 @@ from gateway.providers.anthropic_messages import AnthropicMessages, BedrockInvok
 from gateway.providers.base import Inexpressible, MappingOptions, Provider
 from gateway.providers.bedrock_converse import BedrockConverse
 from gateway.providers.bedrock_nova import BedrockNova
+from gateway.providers.cohere_chat import CohereChat
 from gateway.providers.gemini import Gemini
 from gateway.providers.openai_chat import OpenAIChat
 
 from .mapping import fill, parse
-from .sdk import anthropic, bedrock, gemini, openai
+from .sdk import anthropic, bedrock, cohere, gemini, openai
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PROVIDERS: dict[str, tuple[Provider, Any]] = {
@@ -29,6 +30,7 @@ PROVIDERS: dict[str, tuple[Provider, Any]] = {
     "bedrock_converse": (BedrockConverse(), bedrock.check),
     "bedrock_nova": (BedrockNova(), bedrock.check_nova),
     "openai_chat": (OpenAIChat(), openai.check),
+    "cohere_chat": (CohereChat(), cohere.check),
     "gemini": (Gemini(), gemini.check),
 }
 CASES = sorted(GOLDEN.glob("*/*.json"))
@@ -73,5 +75,5 @@ def test_every_provider_has_every_common_case() -> None:
     names = PROVIDERS.keys() - {"bedrock_invoke", "bedrock_nova"}
     cases = {name: {path.stem for path in CASES if path.parent.name == name} for name in names}
     common = set.union(*cases.values()) - {"document_names", "document_name_long", "document_names_history"}
-    assert [common - have for have in cases.values()] == [set()] * 4
+    assert [common - have for have in cases.values()] == [set()] * 5
     assert len(common) > 70

@@ -24,6 +24,7 @@ from .test_golden import PROVIDERS
 NEUTRAL = {NEUTRAL_DOCUMENT_TEXT, NEUTRAL_RESULT_TEXT, TOOL_ERROR_TEXT}
 STANDARD_ROLES = {role: role for role in ("system", "developer", "user", "assistant")} | {"tool": "user"}
 CLAUDE = ("anthropic_messages", "bedrock_invoke")
+CHAT = ("openai_chat", "cohere_chat")
 CONVERSE = ("bedrock_converse", "bedrock_nova")
 TEXT_FORMATS = {"txt", "md", "csv", "html"}
 
@@ -68,7 +69,7 @@ def content_of_input(name: str, agent_input: AgentInput) -> Content:
                 values[0] = f"[{message.role}]: {values[0]}"
             else:
                 values.insert(0, f"[{message.role}]:")
-        hoisted = role in ("system", "developer") and name != "openai_chat"
+        hoisted = role in ("system", "developer") and name not in CHAT
         (content_found.system if hoisted else content_found.plain).extend(values)
     return content_found
 
@@ -104,6 +105,7 @@ def item(name: str, block: Any) -> Any:
             return {block.kind: block.value}
         case Json():
             objects_only = name in CONVERSE and not isinstance(block.value, dict)
+            objects_only |= name == "cohere_chat" and not (isinstance(block.value, dict) and block.value)
             return (
                 json.dumps(block.value, ensure_ascii=False)
                 if objects_only or name in ("openai_chat", *CLAUDE)
@@ -125,7 +127,7 @@ def content_of_request(name: str, fields: dict[str, Any], extracted: set[str]) -
             for message in fields["messages"]:
                 for part in message["content"]:
                     _anthropic(part, content_found)
-        case "openai_chat":
+        case "openai_chat" | "cohere_chat":
             for message in fields["messages"]:
                 _openai(message, content_found, extracted)
         case "gemini":
@@ -187,8 +189,12 @@ def _location(source: dict[str, Any]) -> str:
 
 def _openai(message: dict[str, Any], content_found: Content, extracted: set[str]) -> None:
     values = []
-    for part in message["content"] or []:
+    if message.get("tool_plan"):
+        values.append(message["tool_plan"])
+    for part in message.get("content") or []:
         match part["type"]:
+            case "document":
+                values.append(part["document"]["data"])
             case "text":
                 values.append(part["text"])
             case "image_url":
@@ -198,7 +204,7 @@ def _openai(message: dict[str, Any], content_found: Content, extracted: set[str]
             case "input_audio":
                 values.append(part["input_audio"]["data"])
     if message["role"] == "tool":
-        texts = [value for value in values if value not in NEUTRAL]
+        texts = [value for value in values if value not in NEUTRAL_LIST]
         content_found.results.append([message["tool_call_id"], TOOL_ERROR_TEXT in values[:1], texts])
     else:
         content_found.result_media += [value for value in values if value in extracted]
@@ -271,6 +277,8 @@ def check_conversation(
     client = content_of_input(name, agent_input)
     sent = content_of_request(name, fields, set(client.result_media))
     assert sent.system == client.system
+    if name == "cohere_chat":  # the texts beside tool calls are one, their plan
+        sent.plain, client.plain = ["\n".join(sent.plain)], ["\n".join(client.plain)]
     assert sent.plain == client.plain
     assert sent.result_media == client.result_media
     assert [call[1:] for call in sent.calls] == client.calls

@@ -7,6 +7,7 @@ from gateway.providers.registry import provider, recognise
 
 BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
 ANTHROPIC, INVOKE = "anthropic/v1/messages", "bedrock-invoke/anthropic"
+COHERE = "cohere/v2/chat"
 NOVA = "amazon-nova/invoke"
 CLAUDE_BODY = (
     '{"anthropic_version":"bedrock-2023-05-31","messages":'
@@ -18,7 +19,7 @@ GEMINI_BODY = '{"contents":[{"role":"user","parts":[{"text":"${parameters.prompt
 
 COHERE_BODIES = [
     f'{{"model":"command-a-03-2025","messages":${{parameters.messages}},"{member}":1}}'
-    for member in ("response_format", "frequency_penalty", "presence_penalty", "safety_mode", "documents")
+    for member in ("response_format", "frequency_penalty", "presence_penalty", "documents")
 ] + ['{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"${parameters.image}"}}]}]}']
 
 NAMED = [
@@ -63,9 +64,10 @@ URLS = [
     ("https://api.groq.com/openai/v1/chat/completions/", OPENAI),
     ("https://api.cohere.ai/compatibility/v1/chat/completions", OPENAI),
     ("https://bedrock-runtime.us-east-1.amazonaws.com/model/cohere.command-r-plus-v1:0/converse", BEDROCK),
-    ("https://api.cohere.com/v2/chat", ""),
+    ("https://api.cohere.com/v2/chat", COHERE),
+    ("http://127.0.0.1:18080/cohere/v2/chat/", COHERE),
     ("https://api.cohere.ai/v1/chat", ""),
-    ("https://${parameters.endpoint}/v2/chat?x=1", ""),
+    ("https://${parameters.endpoint}/v2/chat?x=1", COHERE),
     ("https://bedrock-runtime.us-east-1.amazonaws.com/model/cohere.command-r-plus-v1:0/invoke", ""),
     ("http://127.0.0.1:11434/api/chat", ""),
     ("https://generativelanguage.googleapis.com/v1beta/openai/embeddings", ""),
@@ -91,6 +93,9 @@ BODIES = [
     ('{"messages":[{"role":"user","content":"max_completion_tokens"}]}', ""),
     ('{"schemaVersion":"messages-v1","messages":[{"role":"user","content":[{"text":"x"}]}]}', ""),  # Nova's own
     *((body, "") for body in COHERE_BODIES),
+    ('{"messages":${parameters.messages},"safety_mode":"NONE"}', COHERE),
+    ('{"messages":${parameters.messages},"citation_options":{"mode":"OFF"}}', COHERE),
+    ('{"message":"${parameters.message}","safety_mode":"NONE"}', ""),  # its first API
     (CHAT_BODY, ""),  # Claude's messages look the same
     (CLAUDE_BODY, ""),
     ('{"messages":${parameters.messages}}', ""),
@@ -127,9 +132,9 @@ def test_the_url_of_another_api_outweighs_the_template() -> None:
     url = "http://127.0.0.1:18080/bedrock/model/x/invoke"
     for body in (CONVERSE_BODY, GEMINI_BODY, CHAT_BODY):
         assert recognise(ConnectorHints(url=url, request_body=body, service_name="bedrock")) == ""
-    for url in ("https://api.cohere.com/v2/chat", "https://x/model/cohere.command-r-v1:0/invoke"):
-        for body in (*COHERE_BODIES, *(body for body, name in BODIES if name)):
-            assert recognise(ConnectorHints(url=url, request_body=body)) == ""
+    for url, name in (("https://api.cohere.com/v2/chat", COHERE), ("https://x/model/cohere.command-r-v1:0/invoke", "")):
+        for body in (*COHERE_BODIES, *(body for body, other in BODIES if other)):
+            assert recognise(ConnectorHints(url=url, request_body=body)) == name
     assert recognise(ConnectorHints(url="http://x/openai/v1/chat/completions", request_body=CONVERSE_BODY)) == OPENAI
 
 

@@ -19,6 +19,7 @@ OURS = [
     "anthropic/v1/messages",
     "bedrock-invoke/anthropic",
     "bedrock/converse",
+    "cohere/v2/chat",
     "gemini/v1beta/generatecontent",
     "openai/v1/chat/completions",
 ]
@@ -152,6 +153,7 @@ def test_aliases_of_the_others() -> None:
     assert registry.provider("OpenAI").name == "openai/v1/chat/completions"
     assert registry.provider("gemini").name == "gemini/v1beta/generatecontent"
     assert registry.provider("anthropic").name == "anthropic/v1/messages"
+    assert registry.provider("cohere").name == "cohere/v2/chat"
     assert registry.provider("bedrock-invoke").name == "bedrock-invoke/anthropic"
     assert registry.provider("amazon-nova").name == "amazon-nova/invoke"
 
@@ -180,7 +182,7 @@ class Other(BedrockConverse):
     """A third party's provider under a built-in name."""
 
 
-@pytest.mark.parametrize("name", ["", "cohere", "bedrock/invoke", "bedrock/conversed", "open"])
+@pytest.mark.parametrize("name", ["", "mistral", "bedrock/invoke", "bedrock/conversed", "open"])
 def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
     with pytest.raises(UnknownProvider) as error:
         registry.provider(name)

@@ -11,6 +11,7 @@ from gateway.providers.registry import provider, providers
 
 BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
 ANTHROPIC, INVOKE, NOVA = "anthropic/v1/messages", "bedrock-invoke/anthropic", "amazon-nova/invoke"
+COHERE = "cohere/v2/chat"
 RAIN = ToolCall("t1", "rain", {"city": "Bern"})
 
 
@@ -28,6 +29,11 @@ def gemini(*parts: Any, **usage: int) -> Any:
 
 def message(*parts: Any, **usage: int) -> Any:
     return {"type": "message", "role": "assistant", "content": list(parts), **({"usage": usage} if usage else {})}
+
+
+def cohere(**message: Any) -> Any:
+    usage = {"billed_units": {"input_tokens": 1, "output_tokens": 5}, "tokens": {"input_tokens": 3, "output_tokens": 5}}
+    return {"id": "c", "message": {"role": "assistant", **message}, "usage": usage}
 
 
 FUNCTION = {"id": "t1", "type": "function", "function": {"name": "rain", "arguments": '{"city":"Bern"}'}}
@@ -69,6 +75,16 @@ CASES = {
         OPENAI,
         chat(content=None, tool_calls=[{"id": "t1", "function": {"name": "rain", "arguments": "{"}}]),
         LlmResponse("", (ToolCall("t1", "rain", "{"),)),
+    ),
+    "cohere text": (
+        COHERE,
+        cohere(content=[{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}]),
+        LlmResponse("a", (), Usage(3, 5)),
+    ),
+    "cohere call": (
+        COHERE,
+        cohere(tool_plan="I look.", tool_calls=[FUNCTION]),
+        LlmResponse("I look.", (RAIN,), Usage(3, 5)),
     ),
     "gemini text": (
         GEMINI,
@@ -131,6 +147,7 @@ CASES = {
     "gemini blocked": (GEMINI, {"promptFeedback": {"blockReason": "SAFETY"}}, None),
     "bedrock error": (BEDROCK, {"message": "Too many requests"}, None),
     "openai error": (OPENAI, {"error": {"message": "no"}}, None),
+    "cohere error": (COHERE, {"id": "c", "message": "invalid api token"}, None),
 }
 
 
@@ -147,6 +164,7 @@ def stopped(name: str, reason: Any, *parts: Any) -> str | None:
         OPENAI: {"choices": [{"message": {"role": "assistant", "content": "a"}, "finish_reason": reason}]},
         GEMINI: {"candidates": [{"content": {"parts": list(parts or [{"text": "a"}])}, "finishReason": reason}]},
         ANTHROPIC: {**message({"type": "text", "text": "a"}), "stop_reason": reason},
+        COHERE: {**cohere(content=[{"type": "text", "text": "a"}]), "finish_reason": reason},
     }[name]
     found = provider(name).read_response(response)
     assert found is not None
@@ -161,7 +179,8 @@ def stopped(name: str, reason: Any, *parts: Any) -> str | None:
         (OPENAI, {"content_filter": "content_filtered", "new": "new"}),
         (GEMINI, {"STOP": "end_turn", "MAX_TOKENS": "max_tokens", "SAFETY": "content_filtered", "OTHER": "OTHER"}),
         (ANTHROPIC, {"end_turn": "end_turn", "stop_sequence": "stop_sequence", "refusal": "content_filtered"}),
-        *((name, {None: "", 7: ""}) for name in (BEDROCK, OPENAI, GEMINI, ANTHROPIC)),
+        (COHERE, {"COMPLETE": "end_turn", "STOP_SEQUENCE": "stop_sequence", "TOOL_CALL": "tool_use", "ERROR": "ERROR"}),
+        *((name, {None: "", 7: ""}) for name in (BEDROCK, OPENAI, GEMINI, ANTHROPIC, COHERE)),
     ],
 )
 def test_stop_reasons_have_the_names_of_bedrock(name: str, reasons: dict[Any, str]) -> None:

@@ -161,3 +161,30 @@ def test_anthropic() -> None:
     )
     for name in ("anthropic/v1/messages", "bedrock-invoke/anthropic"):
         assert provider(name).read_response(body) == expected
+
+
+def test_cohere() -> None:
+    from cohere.v2.types import V2ChatResponse
+
+    call = {"id": "rain_1", "type": "function", "function": {"name": "rain", "arguments": json.dumps(ARGUMENTS)}}
+    body = {
+        "id": "c14c80c3-18eb-4519-9460-6c92edd8cfb4",
+        "finish_reason": "TOOL_CALL",
+        "message": {"role": "assistant", "tool_plan": "I will look it up.", "tool_calls": [call]},
+        "usage": {
+            "billed_units": {"input_tokens": 18, "output_tokens": 42},
+            "tokens": {"input_tokens": 1310, "output_tokens": 44},
+            "cached_tokens": 1024,
+        },
+    }
+    sdk = V2ChatResponse.model_validate(body)
+    [read] = sdk.message.tool_calls or ()
+    assert read.function is not None
+    assert sdk.usage is not None
+    assert sdk.usage.tokens is not None
+    assert provider("cohere/v2/chat").read_response(body) == LlmResponse(
+        sdk.message.tool_plan or "",
+        (ToolCall(read.id, read.function.name or "", json.loads(read.function.arguments or "")),),
+        Usage(int(sdk.usage.tokens.input_tokens or 0), int(sdk.usage.tokens.output_tokens or 0)),
+        "tool_use",
+    )

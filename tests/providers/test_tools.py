@@ -1,5 +1,6 @@
 """Tool calls without ids, which only the model can hold: paired by name, then order, under an id made up."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,9 +9,13 @@ from gateway.providers.anthropic_messages import AnthropicMessages
 from gateway.providers.base import Inexpressible, MappingOptions
 from gateway.providers.bedrock_converse import BedrockConverse
 from gateway.providers.capabilities import NEUTRAL_RESULT_TEXT, TOOL_ERROR_TEXT
+from gateway.providers.cohere_chat import CohereChat
 from gateway.providers.gemini import Gemini
 from gateway.providers.openai_chat import OpenAIChat
 from gateway.unified.model import AgentInput, ContentBlock, InputType, Media, Message, Text, ToolResult, ToolUse, Url
+
+from .mapping import parse
+from .test_golden import PROVIDERS
 
 
 def conversation(*turns: tuple[str, tuple[ContentBlock, ...]]) -> AgentInput:
@@ -97,7 +102,7 @@ def test_an_id_made_up_is_nobody_elses() -> None:
 
 
 @pytest.mark.parametrize(
-    "provider", [BedrockConverse(), OpenAIChat(), Gemini(), AnthropicMessages()], ids=lambda p: p.name
+    "provider", [BedrockConverse(), OpenAIChat(), Gemini(), AnthropicMessages(), CohereChat()], ids=lambda p: p.name
 )
 def test_a_result_of_another_name_or_given_twice_is_refused(provider: Any) -> None:
     for results, problems in (
@@ -110,7 +115,7 @@ def test_a_result_of_another_name_or_given_twice_is_refused(provider: Any) -> No
 
 
 @pytest.mark.parametrize(
-    "provider", [BedrockConverse(), OpenAIChat(), Gemini(), AnthropicMessages()], ids=lambda p: p.name
+    "provider", [BedrockConverse(), OpenAIChat(), Gemini(), AnthropicMessages(), CohereChat()], ids=lambda p: p.name
 )
 def test_long_ids_are_cut_where_problems_show_them(provider: Any) -> None:
     """Each unmatched result names several open calls, so whole ids would add up to many times the request."""
@@ -120,3 +125,43 @@ def test_long_ids_are_cut_where_problems_show_them(provider: Any) -> None:
         provider.map(conversation(GO, ("assistant", calls), ("tool", results)), MappingOptions())
     assert len(refusal.value.problems) == 10
     assert all(len(problem.expected + problem.received) < 1000 for problem in refusal.value.problems)
+
+
+BY_ITS_NAME = {"role": "user", "content": [{"functionResponse": {"name": "f", "response": {"output": ""}}}]}
+EMPTY_RESULTS = [
+    BY_ITS_NAME,
+    *(
+        {"role": "tool", "toolCallId": "c", **content}
+        for content in ({}, {"content": None}, {"content": ""}, {"content": []})
+    ),
+    {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": ""}]},
+    *(
+        {"role": "user", "content": [block]}
+        for block in (
+            {"toolResult": {"toolUseId": "c"}},
+            {"toolResult": {"toolUseId": "c", "content": []}},
+            {"toolResult": {"toolUseId": "c", "content": [{"text": ""}]}},
+            {"toolResult": {"toolUseId": "c", "content": "", "status": "error"}},
+            {"type": "tool_result", "tool_use_id": "c"},
+            {"type": "tool_result", "tool_use_id": "c", "content": "", "is_error": True},
+            {"type": "tool-result", "toolCallId": "c", "output": {"type": "text", "value": ""}},
+            {"type": "tool-result", "toolCallId": "c", "output": {"type": "error-text", "value": ""}},
+            {"functionResponse": {"id": "c", "name": "f", "response": {"error": ""}}},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+@pytest.mark.parametrize("result", EMPTY_RESULTS, ids=json.dumps)
+def test_an_empty_result_in_any_spelling_is_one_that_the_api_takes(name: str, result: dict[str, Any]) -> None:
+    provider, check = PROVIDERS[name]
+    without_id = result == {
+        "role": "user",
+        "content": [{"functionResponse": {"name": "f", "response": {"output": ""}}}],
+    }
+    call = {"toolUse": {"name": "f", "input": {}, **({} if without_id else {"toolUseId": "c"})}}
+    asked = parse([{"role": "user", "content": "go"}, {"role": "assistant", "content": [call]}, result])
+    fields = provider.fields(provider.map(asked, MappingOptions()))
+    check(fields)
+    assert len(fields[provider.messages_field]) == 3

@@ -15,8 +15,15 @@ from gateway.register.target import Target, check
 from tests.delivery.simulated_cluster import LLM_URL, SimulatedCluster
 
 BEDROCK, OPENAI, GEMINI = "bedrock/converse", "openai/v1/chat/completions", "gemini/v1beta/generatecontent"
-ANTHROPIC, INVOKE = "anthropic/v1/messages", "bedrock-invoke/anthropic"
-PROVIDERS = {"bedrock": BEDROCK, "openai": OPENAI, "gemini": GEMINI, "anthropic": ANTHROPIC, "invoke": INVOKE}
+ANTHROPIC, INVOKE, COHERE = "anthropic/v1/messages", "bedrock-invoke/anthropic", "cohere/v2/chat"
+PROVIDERS = {
+    "bedrock": BEDROCK,
+    "openai": OPENAI,
+    "gemini": GEMINI,
+    "anthropic": ANTHROPIC,
+    "invoke": INVOKE,
+    "cohere": COHERE,
+}
 TYPES = ("conversational", "flow", "conversational_flow", "plan_execute_and_reflect")
 TARGETS = {
     "2.19.0": Target((2, 19, 0)),
@@ -29,6 +36,7 @@ CREDENTIALS: Mapping[str, Mapping[str, str]] = {
     OPENAI: {"openai_api_key": "the-openai-key"},
     GEMINI: {"gemini_api_key": "the-gemini-key"},
     ANTHROPIC: {"anthropic_api_key": "the-anthropic-key"},
+    COHERE: {"cohere_api_key": "the-cohere-key"},
     INVOKE: {"access_key": "the-access-key", "secret_key": "the-secret-key"},
 }
 MODELS = {
@@ -36,6 +44,7 @@ MODELS = {
     OPENAI: "gpt-4o",
     GEMINI: "gemini-2.5-pro",
     ANTHROPIC: "claude-sonnet-4-5",
+    COHERE: "command-a-vision-07-2025",
     INVOKE: "anthropic.claude-sonnet-4-5-20250929-v1:0",
 }
 URLS = {
@@ -43,6 +52,7 @@ URLS = {
     OPENAI: f"{LLM_URL}/openai/v1/chat/completions",
     GEMINI: f"{LLM_URL}/gemini/v1beta/models/${{parameters.model}}:generateContent",
     ANTHROPIC: f"{LLM_URL}/anthropic/v1/messages",
+    COHERE: f"{LLM_URL}/cohere/v2/chat",
     INVOKE: f"{LLM_URL}/bedrock/model/${{parameters.model}}/invoke",
 }
 AGENTS = {

@@ -24,6 +24,7 @@ from tests.register.simulated_cluster import (
     AGENTS,
     ANTHROPIC,
     BEDROCK,
+    COHERE,
     GEMINI,
     INVOKE,
     OPENAI,
@@ -100,10 +101,14 @@ def _refusals(version: str, name: str) -> dict[str, str]:
     """Return the inputs that the provider or its model does not accept."""
     provider = name.partition("-")[0]
     refused = {}
-    if provider in ("anthropic", "invoke", "gemini") or (name == "bedrock-conversational" and version != "2.19.0"):
+    if provider in ("anthropic", "invoke", "gemini", "cohere") or (
+        name == "bedrock-conversational" and version != "2.19.0"
+    ):
         refused["ends with assistant"] = "ASSISTANT_LAST"
-    if provider in ("openai", "anthropic", "invoke"):
+    if provider in ("openai", "anthropic", "invoke", "cohere"):
         refused["video"] = "MEDIA_KIND_UNSUPPORTED"
+    if provider == "cohere":
+        refused["PDF"] = "MEDIA_FORMAT_UNSUPPORTED"
     return refused
 
 
@@ -206,6 +211,18 @@ BODIES: Mapping[str, tuple[str, dict[str, Any], Any]] = {
             "messages": [{"role": "user", "content": [{"type": "text", "text": PROMPT}]}],
         },
     ),
+    "cohere": (
+        COHERE,
+        {"top_p": 0.9},
+        {
+            "model": "command-a-vision-07-2025",
+            "stream": False,
+            "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": PROMPT}],
+            "max_tokens": 4096,
+            "temperature": 1.0,
+            "p": 0.9,
+        },
+    ),
     "gemini": (
         GEMINI,
         {"top_p": 0.9},
@@ -265,4 +282,4 @@ def test_a_model_with_a_preset_schema_is_made_without_it() -> None:
 
 
 def test_there_is_a_connector_for_every_provider_of_the_rfc() -> None:
-    assert sorted(connectors()) == [ANTHROPIC, INVOKE, BEDROCK, GEMINI, OPENAI]
+    assert sorted(connectors()) == [ANTHROPIC, INVOKE, BEDROCK, COHERE, GEMINI, OPENAI]

@@ -10,7 +10,18 @@ from gateway.errors import InvalidInput
 from gateway.register.documents import agent_body, default_tools
 from gateway.register.handler import notices
 from gateway.register.target import Target, check, makes_model
-from tests.register.simulated_cluster import ANTHROPIC, BEDROCK, GEMINI, INVOKE, OPENAI, TAG, TARGETS, block, read
+from tests.register.simulated_cluster import (
+    ANTHROPIC,
+    BEDROCK,
+    COHERE,
+    GEMINI,
+    INVOKE,
+    OPENAI,
+    TAG,
+    TARGETS,
+    block,
+    read,
+)
 
 V2_19, V3_4, V3_6 = TARGETS.values()
 
@@ -176,7 +187,7 @@ def test_the_refusal_names_the_call_that_turns_mcp_on() -> None:
 UNIFIED = Target((3, 8, 0), unified_api=True)
 
 
-@pytest.mark.parametrize("provider", [ANTHROPIC, INVOKE])
+@pytest.mark.parametrize("provider", [ANTHROPIC, COHERE, INVOKE])
 def test_a_provider_that_the_cluster_does_not_know(provider: str) -> None:
     """The gateway makes the model even where the cluster takes a `model` block, and refuses types that need one."""
     asked = {"name": "x", "model": block(provider)}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidInput
 from gateway.register.registration import McpServer, Registration, read_newer, read_registration
 from gateway.unified.jsonstrings import WINDOW
-from tests.register.simulated_cluster import ANTHROPIC, BEDROCK, GEMINI, INVOKE, OPENAI, block, read
+from tests.register.simulated_cluster import ANTHROPIC, BEDROCK, COHERE, GEMINI, INVOKE, OPENAI, block, read
 from tests.register.test_documents import RFC
 from tests.strategies import json_values
 
@@ -197,7 +197,7 @@ def test_an_unknown_provider_lists_the_known_ones_and_names_the_nearest(given: s
         read({"name": "x", "model": {**block(OPENAI), "model_provider": given}})
     (problem,) = refused.value.problems
     assert problem.place == "model.model_provider"
-    assert problem.expected == f"one of {ANTHROPIC}, {INVOKE}, {BEDROCK}, {GEMINI}, {OPENAI}"
+    assert problem.expected == f"one of {ANTHROPIC}, {INVOKE}, {BEDROCK}, {COHERE}, {GEMINI}, {OPENAI}"
     assert problem.help == f"Did you mean {near}?"
 
 
@@ -239,6 +239,7 @@ def test_credentials(provider: str, credential: Any, expected: set[str]) -> None
         (OPENAI, {"openai_api_key": "a"}),
         (GEMINI, {"gemini_api_key": "a"}),
         (ANTHROPIC, {"anthropic_api_key": "a"}),
+        (COHERE, {"cohere_api_key": "a"}),
         (INVOKE, {"access_key": "a", "secret_key": "b", "session_token": "c"}),
     ],
 )

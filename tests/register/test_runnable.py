@@ -9,7 +9,7 @@ import pytest
 
 from tests.delivery.simulated_cluster import LLM_URL
 from tests.register.deployment import ML, REGISTER, Deployment, deploy
-from tests.register.simulated_cluster import ANTHROPIC, BEDROCK, GEMINI, OPENAI, URLS, block
+from tests.register.simulated_cluster import ANTHROPIC, BEDROCK, COHERE, GEMINI, OPENAI, URLS, block
 
 QUICK_EXECUTE = f"{ML}/agents/_execute"
 PLAN = "plan_execute_and_reflect"
@@ -21,6 +21,7 @@ CASES = [
     ("3.4.0", ANTHROPIC, PLAN, True),
     ("3.4.0", OPENAI, PLAN, False),
     ("3.6.0", ANTHROPIC, "conversational", True),
+    ("3.6.0", COHERE, "conversational", True),
     ("3.6.0", BEDROCK, "conversational", False),
 ]
 

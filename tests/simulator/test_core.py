@@ -44,7 +44,7 @@ def memory_id(executed: Executed) -> str:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_seeded_agent_runs_against_checking_models(version: str) -> None:
     seeded = Seeded(version)
-    assert len(seeded.agents) == {"2.19.0": 33, "3.4.0": 38}.get(version, 43)
+    assert len(seeded.agents) == {"2.19.0": 36, "3.4.0": 41}.get(version, 46)
     for name, agent_id in seeded.agents.items():
         executed = seeded.core.execute(agent_id, ASK)
         expected = 400 if name.endswith(NEEDS_MORE) else 200

@@ -294,6 +294,52 @@ def test_anthropic_refuses(body: Any) -> None:
     assert (reply.status, json.loads(reply.body)["error"]["type"]) == (400, "invalid_request_error")
 
 
+COHERE = "http://llm/cohere/v2/chat"
+SEEN = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}", "detail": "low"}}
+CALLED = {"id": "t1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+LOOKED = {"role": "assistant", "tool_plan": "I look.", "tool_calls": [CALLED]}
+FOUND = {"role": "tool", "tool_call_id": "t1", "content": [{"type": "document", "document": {"data": {"a": 1}}}]}
+ASKED = {"role": "user", "content": "hello"}
+COHERE_GOOD = [
+    [ASKED],
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [TYPED, SEEN]}],
+    [ASKED, LOOKED, FOUND],
+    [ASKED, LOOKED, {**FOUND, "content": "seen"}, {"role": "assistant", "content": [TYPED]}, ASKED],
+]
+COHERE_BAD = {
+    "no messages": [],
+    "role developer": [{"role": "developer", "content": "x"}, ASKED],
+    "ends with assistant": [ASKED, {"role": "assistant", "content": "x"}],
+    "call without result": [ASKED, LOOKED, ASKED],
+    "result without call": [FOUND],
+    "image in a result": [ASKED, LOOKED, {**FOUND, "content": [SEEN]}],
+    "empty document": [ASKED, LOOKED, {**FOUND, "content": [{"type": "document", "document": {"data": {}}}]}],
+    "a plan alone": [ASKED, {"role": "assistant", "tool_plan": "x", "content": "x"}, ASKED],
+    "a file": [{"role": "user", "content": [{"type": "file", "file": {}}]}],
+    "another detail": [
+        {"role": "user", "content": [{**SEEN, "image_url": {"url": "https://x/a", "detail": "original"}}]}
+    ],
+    "s3": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "s3://b/a"}}]}],
+}
+
+
+@pytest.mark.parametrize("messages", COHERE_GOOD)
+def test_cohere_accepts(messages: Any) -> None:
+    endpoints = LlmEndpoints()
+    answer = json.loads(post(endpoints, COHERE, {"model": "m", "stream": False, "messages": messages}).body)
+    assert (answer["message"]["content"][0]["type"], answer["finish_reason"]) == ("text", "COMPLETE")
+    endpoints.script([Call("look", {"where": "here"})])
+    answer = json.loads(post(endpoints, COHERE, {"model": "m", "messages": messages}).body)
+    assert answer["message"]["tool_calls"][0]["function"]["arguments"] == '{"where": "here"}'
+    assert answer["finish_reason"] == "TOOL_CALL"
+
+
+@pytest.mark.parametrize("messages", COHERE_BAD.values(), ids=COHERE_BAD)
+def test_cohere_refuses(messages: Any) -> None:
+    reply = post(LlmEndpoints(), COHERE, {"model": "m", "messages": messages})
+    assert (reply.status, "message" in json.loads(reply.body)) == (400, True)
+
+
 def test_follows_its_script_then_answers_as_ever() -> None:
     endpoints = LlmEndpoints()
     endpoints.script([Call("look", {"where": "here"}), "so it is", Reply(503, "busy")])

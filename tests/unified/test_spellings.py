@@ -408,6 +408,100 @@ def test_an_empty_result_of_a_tool_is_an_empty_text(result: Any, content: Any) -
         assert len(block.content) == 1
 
 
+BARE = Url("https://example.com/render?of=a.png")
+
+
+@pytest.mark.parametrize(
+    ("block", "kind"),
+    [
+        ({"type": "image_url", "image_url": {"url": BARE.url}}, "image"),
+        ({"type": "image_url", "image_url": BARE.url}, "image"),
+        ({"type": "input_image", "image_url": BARE.url}, "image"),
+        ({"type": "input_file", "file_url": BARE.url}, "document"),
+        ({"type": "image", "source": {"type": "url", "url": BARE.url}}, "image"),
+        ({"type": "document", "source": {"type": "url", "url": BARE.url}}, "document"),
+        ({"type": "image", "source": {"type": "url", "value": BARE.url}}, "image"),
+        ({"type": "image", "url": BARE.url}, "image"),
+        ({"type": "image", "image": BARE.url}, "image"),
+        ({"image": {"source": {"url": BARE.url}}}, "image"),
+        ({"fileData": {"fileUri": BARE.url}}, "document"),
+    ],
+)
+def test_a_url_need_not_show_its_format(block: Any, kind: Any) -> None:
+    assert list(read([block]).media) == [Media(kind, "", BARE, "input[0]")]
+
+
+def test_vercels_url_may_have_a_type() -> None:
+    block = {"type": "image", "image": BARE.url, "mediaType": "image/webp"}
+    assert list(read([block]).media) == [image("webp", BARE)]
+
+
+FUNCTION = {"name": "f", "arguments": "{}"}
+OF_CALLS = [
+    {"extra_content": {"google": {"thought_signature": "c2ln"}}},
+    {"provider_specific_fields": {"thought_signature": "c2ln"}},
+    {"function": {**FUNCTION, "provider_specific_fields": {"thought_signature": "c2ln"}}},
+    {"thought_signature": "c2ln"},
+    {"thoughtSignature": "c2ln"},
+    {"thoughtSignature": "c2ln", "extra_content": {"google": {"thought_signature": "c2ln"}}},
+]
+SIGNED_BLOCKS = [
+    {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "c2ln"},
+    {"function_call": {"name": "f", "args": {}}, "thought_signature": "c2ln"},
+    {"toolUse": {"name": "f", "input": {}, "reasoningSignature": "c2ln"}},
+    {"type": "tool_use", "name": "f", "input": {}, "thoughtSignature": "c2ln"},
+    *(
+        {"type": "tool-call", "toolName": "f", "input": {}, "providerOptions": {name: {"thoughtSignature": "c2ln"}}}
+        for name in ("google", "vertex")
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        *(
+            {"role": "assistant", "tool_calls": [{"type": "function", "function": FUNCTION, **more}]}
+            for more in OF_CALLS
+        ),
+        *({"role": "assistant", "content": [block]} for block in SIGNED_BLOCKS),
+    ],
+)
+def test_the_signature_of_a_call_in_every_spelling(message: Any) -> None:
+    (use,) = read([message]).messages[0].content
+    assert isinstance(use, ToolUse)
+    assert (use.name, use.input, use.signature) == ("f", {}, "c2ln")
+
+
+def test_a_call_with_two_signatures_is_refused() -> None:
+    call = {"function": FUNCTION, "thoughtSignature": "a", "extra_content": {"google": {"thought_signature": "b"}}}
+    with pytest.raises(InvalidInput) as refused:
+        read([{"role": "assistant", "tool_calls": [call]}])
+    assert [problem.reason for problem in refused.value.problems] == ["The call has two signatures"]
+
+
+@pytest.mark.parametrize("name", ["thoughtSignature", "thought_signature"])
+def test_a_text_may_have_a_signature(name: str) -> None:
+    assert read([{"text": "hi", name: "c2ln"}]).messages[0].content == (Text("hi", "input[0]", "c2ln"),)
+
+
+@pytest.mark.parametrize(
+    ("response", "content", "failed"),
+    [
+        ({"output": "sunny"}, Text("sunny", "input[0].functionResponse.response"), False),
+        ({"output": [1]}, Json([1], "input[0].functionResponse.response"), False),
+        ({"error": "no"}, Text("no", "input[0].functionResponse.response"), True),
+        ({"error": "no", "code": 7}, Json({"error": "no", "code": 7}, "input[0].functionResponse.response"), False),
+        ({"output": ""}, Text("", "input[0].functionResponse.response"), False),
+        ({}, Json({}, "input[0].functionResponse.response"), False),
+    ],
+)
+def test_geminis_results(response: Any, content: Any, failed: bool) -> None:
+    for id in ({}, {"id": "c1"}):
+        (block,) = read([{"functionResponse": {"name": "f", "response": response, **id}}]).messages[0].content
+        assert block == ToolResult(id.get("id", ""), (content,), failed, "input[0]", "f")
+
+
 def test_detail_is_read() -> None:
     for block in (
         {"type": "image_url", "image_url": {"url": HTTPS.url, "detail": "high"}},

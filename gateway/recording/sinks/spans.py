@@ -23,6 +23,7 @@ PROVIDERS = {
     "anthropic": "anthropic",
     "bedrock": "aws.bedrock",
     "bedrock-invoke": "aws.bedrock",
+    "cohere": "cohere",
     "gemini": "gcp.gemini",
     "openai": "openai",
 }

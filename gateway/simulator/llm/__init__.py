@@ -1,4 +1,4 @@
-"""Model endpoints in the shape of Anthropic, Bedrock, OpenAI and Gemini, which check what they receive.
+"""Model endpoints in the shape of Anthropic, Bedrock, Cohere, OpenAI and Gemini, which check what they receive.
 
 `answer_any` accepts everything; `LlmEndpoints` checks, records, and follows a script.
 """

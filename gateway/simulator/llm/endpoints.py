@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from gateway.simulator.llm import anthropic, bedrock, gemini, openai
+from gateway.simulator.llm import anthropic, bedrock, cohere, gemini, openai
 from gateway.simulator.llm.checks import Refused
 from gateway.simulator.predict import LlmReply, LlmRequest
 from gateway.simulator.prompts import RESPONSE_FORMAT
@@ -62,6 +62,7 @@ _CONVERSE = Provider("bedrock", bedrock.check, bedrock.answer, bedrock.tool_call
 _OPENAI = Provider("openai", openai.check, openai.answer, openai.tool_call, openai.error)
 _AZURE = replace(_OPENAI, check=openai.check_deployment)
 _ANTHROPIC = Provider("anthropic", anthropic.check, anthropic.answer, anthropic.tool_call, anthropic.error)
+_COHERE = Provider("cohere", cohere.check, cohere.answer, cohere.tool_call, cohere.error)
 _GEMINI = Provider("gemini", gemini.check, gemini.answer, gemini.tool_call, gemini.error)
 
 
@@ -75,6 +76,8 @@ def provider_of(path: str, body: Any = None) -> Provider | None:
         return _AZURE if "/openai/deployments/" in path else _OPENAI
     if path.endswith("/v1/messages"):
         return _ANTHROPIC
+    if path.endswith("/v2/chat"):
+        return _COHERE
     if path.endswith(":generateContent"):
         return _GEMINI
     if path.endswith("/invoke") and bedrock.is_nova(name):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from . import Rejected, anthropic, bedrock, gemini, openai
+from . import Rejected, anthropic, bedrock, cohere, gemini, openai
 
 PNG = "iVBORw0KGgo="
 
@@ -208,7 +208,38 @@ ANTHROPIC_BAD = {
     "system a part": typed(TEXT, system=TEXT),
 }
 
+SEEN = {"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}}
+CALLED = {"id": "t1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+FOUND = {"type": "document", "document": {"data": {"a": 1}}}
+COHERE_BAD = {
+    "no messages": {"messages": []},
+    "unknown member": {**chat(TEXT), "system": "x"},
+    "role developer": chat(TEXT, role="developer"),
+    "no content": {"messages": [{"role": "user"}]},
+    "empty content": chat(),
+    "unknown key in a message": chat(TEXT, name="x"),
+    "unknown key in a part": chat({**TEXT, "x": 1}),
+    "file part": chat({"type": "file", "file": {"file_data": f"data:application/pdf;base64,{PNG}"}}),
+    "image in a tool message": chat(SEEN, role="tool", tool_call_id="t1"),
+    "image in a system message": chat(SEEN, role="system"),
+    "image of the assistant": chat(SEEN, role="assistant"),
+    "image as pdf": chat({"type": "image_url", "image_url": {"url": f"data:application/pdf;base64,{PNG}"}}),
+    "image by s3": chat({"type": "image_url", "image_url": {"url": "s3://bucket/a.png"}}),
+    "original detail": chat({"type": "image_url", "image_url": {**SEEN["image_url"], "detail": "original"}}),  # type: ignore[dict-item]
+    "document of a user": chat(FOUND),
+    "document without data": chat({"type": "document", "document": {}}, role="tool", tool_call_id="t1"),
+    "a document's data a list": chat({"type": "document", "document": {"data": [1]}}, role="tool", tool_call_id="t1"),
+    "tool message without id": chat(TEXT, role="tool"),
+    "nothing said": {"messages": [{"role": "assistant"}]},
+    "a plan without calls": chat(TEXT, role="assistant", tool_plan="x"),
+    "a plan in parts": {"messages": [{"role": "assistant", "tool_plan": [TEXT], "tool_calls": [CALLED]}]},
+    "arguments an object": {
+        "messages": [{"role": "assistant", "tool_calls": [{**CALLED, "function": {"name": "f", "arguments": {}}}]}]
+    },
+}
+
 BAD = [
+    *((cohere.check, name, body) for name, body in COHERE_BAD.items()),
     *((anthropic.check, name, body) for name, body in ANTHROPIC_BAD.items()),
     *((bedrock.check, name, body) for name, body in BEDROCK_BAD.items()),
     *((openai.check, name, body) for name, body in OPENAI_BAD.items()),
@@ -226,6 +257,14 @@ def test_rejected(check: Any, name: str, body: dict[str, Any]) -> None:
 
 def test_the_bodies_they_were_made_from_are_taken() -> None:
     """So that each of the above is rejected for its one fault."""
+    for body in (
+        chat(TEXT, SEEN),
+        chat(TEXT, role="system"),
+        chat(TEXT, role="assistant"),
+        chat(TEXT, FOUND, role="tool", tool_call_id="t1"),
+        {"messages": [{"role": "assistant", "tool_plan": "x", "tool_calls": [CALLED]}]},
+    ):
+        cohere.check(body)
     for body in (
         converse({"text": "x"}, system=[{"text": "x"}]),
         tool_use(),
