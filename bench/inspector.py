@@ -2,7 +2,7 @@
 
 Exchanges of about 5 KB, as executes with a rewrite have them, are added in batches as the recorder does, and after them
 as many lines. CPU time is that of the process with all its threads. A filter's time is what passes until its first 100
-rows are read.
+rows are read; that of its summary, until the strip above the list is (counts, p50, p95, tokens, cost, histogram).
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from gateway.observe.record import (
     RecordedError,
     RecordedProblem,
     Step,
+    Summary,
+    Usage,
 )
 from gateway.recording.sinks.audit_file import AuditFile
 from gateway.recording.sinks.sqlite import SqliteStore
-from gateway.recording.store import Filter, RecordSink
+from gateway.recording.store import SORTS, Filter, RecordSink, Sort
 
 BATCH = 64
 LIMIT_MS = 200.0
@@ -66,7 +68,7 @@ def exchange(number: int) -> ExchangeRecord:
     common = {
         "id": uuid.UUID(int=_CHANCE.getrandbits(128)).hex,
         "started": 1_760_000_000.0 + number,
-        "seconds": 0.05,
+        "seconds": 0.02 + _CHANCE.random() ** 4 * 20,
         "method": "POST",
         "client": f"10.0.{number % 7}.{number % 200}",
         "user_agent": f"opensearch-py/3.{number % 4}.0 (Python 3.11.7)",
@@ -94,6 +96,9 @@ def exchange(number: int) -> ExchangeRecord:
         agent_id=f"agent-{agent}",
         delivery=delivery,
         error=error,
+        usage=None if error else Usage(900 + number % 300, 40 + number % 90, 0.001 * (number % 17), "USD"),
+        conversation=f"gws-{number // 6}",
+        summary=Summary(text(120), text(120)),
         steps=_STEPS,
         request=message(1000),
         forwarded=None if error else message(1500),
@@ -125,6 +130,12 @@ def filters(last: float) -> dict[str, Filter]:
         "runs": Filter(intent="runs"),
         "since, no match": Filter(since=last + 1),
         "first hour": Filter(until=last - 90_000),
+        "session": Filter(session="gws-77"),
+        "took": Filter(took=">2"),
+        "took, no match": Filter(took=">1000"),
+        "cost": Filter(cost=">0.015"),
+        "cost and took": Filter(cost="0.001-0.01", took="<500 ms"),
+        "last hour": Filter(since=last - 3600),
         "word of most": Filter(text=common),
         "rare word": Filter(text=rare),
         "unknown word": Filter(text="nosuchword"),
@@ -143,11 +154,18 @@ def filters(last: float) -> dict[str, Filter]:
 def views(store: SqliteStore) -> dict[str, Callable[[], object]]:
     """Return what the page asks for besides rows."""
     fields = ("agent", "type", "provider", "strategy", "status", "notice", "client", "intent")
-    return {f"values of {field}": lambda field=field: store.values(field) for field in fields} | {  # type: ignore[misc]
-        "adoption by day": lambda: store.adoption(0.0, 86_400.0),
-        "legacy clients": lambda: store.legacy_clients(0.0),
-        "refusals": lambda: store.refusals(0.0),
-    }
+    return (
+        {f"values of {field}": lambda field=field: store.values(field) for field in fields}
+        | {  # type: ignore[misc]
+            f"sorted by {name}": lambda name=name: store.rows(Filter(), sort=Sort(name))  # type: ignore[misc]
+            for name in SORTS
+        }
+        | {
+            "adoption by day": lambda: store.adoption(0.0, 86_400.0),
+            "legacy clients": lambda: store.legacy_clients(0.0),
+            "refusals": lambda: store.refusals(0.0),
+        }
+    )
 
 
 def add(sink: RecordSink, count: int, first: int = 0) -> float:
@@ -161,15 +179,19 @@ def add(sink: RecordSink, count: int, first: int = 0) -> float:
     return used / count
 
 
-def p95_ms(work: Callable[[], object], rounds: int) -> tuple[float, float]:
-    """Return the median and the 95th percentile of the milliseconds that pass."""
-    times = []
+def p95_ms(work: Callable[[], object], rounds: int) -> tuple[float, float, float]:
+    """Return the median and the 95th percentile of the milliseconds that pass, and the median of those of CPU.
+
+    On a machine that others use, the first two are theirs, too.
+    """
+    times, used = [], []
     for _ in range(rounds):
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         work()
         times.append((time.perf_counter() - start) * 1e3)
+        used.append((time.process_time() - cpu) * 1e3)
     times.sort()
-    return statistics.median(times), times[math.ceil(0.95 * len(times)) - 1]
+    return statistics.median(times), times[math.ceil(0.95 * len(times)) - 1], statistics.median(used)
 
 
 def rss_mib() -> float:
@@ -196,16 +218,20 @@ def run(exchanges: int, rounds: int) -> bool:
         print(f"index of the text, later: {cost * 1e6:.0f} µs of CPU a record; RSS {rss_mib():.0f} MiB", flush=True)
         size = sum(path.stat().st_size for path in store.directory.glob("*.sqlite3"))
         print(f"{size / exchanges:.0f} bytes a record")
-        print("\n| filter | rows | median | p95 |\n|---|---|---|---|")
+        print(
+            "\n| filter | rows | median | p95 | CPU | summary, median | p95 | CPU |\n|---|---|---|---|---|---|---|---|"
+        )
         fast = True
         for name, wanted in filters(1_760_000_000.0 + exchanges - 1).items():
             rows = len(store.rows(wanted))
-            median, p95 = p95_ms(lambda wanted=wanted: store.rows(wanted), rounds)  # type: ignore[misc]
-            fast &= p95 <= LIMIT_MS
-            print(f"| {name} | {rows} | {median:.1f} ms | {p95:.1f} ms |", flush=True)
+            listed = p95_ms(lambda wanted=wanted: store.rows(wanted), rounds)  # type: ignore[misc]
+            summed = p95_ms(lambda wanted=wanted: store.overview(wanted), rounds)  # type: ignore[misc]
+            fast &= max(listed[1], summed[1]) <= LIMIT_MS
+            print(f"| {name} | {rows} | {' | '.join(f'{one:.1f} ms' for one in (*listed, *summed))} |", flush=True)
         for name, work in views(store).items():
-            median, p95 = p95_ms(work, rounds)
-            print(f"| {name} | | {median:.1f} ms | {p95:.1f} ms |", flush=True)
+            median, p95, cpu = p95_ms(work, rounds)
+            fast &= p95 <= LIMIT_MS
+            print(f"| {name} | | {median:.1f} ms | {p95:.1f} ms | {cpu:.1f} ms | | | |", flush=True)
         print(f"\nRSS {rss_mib():.0f} MiB")
         store.close()
     return fast

@@ -15,7 +15,7 @@ class Code(NamedTuple):
     remedy: str = ""
 
 
-_UPGRADE = "Upgrade the agent's connector: `mlc-gateway upgrade --url <cluster> <agent id>`."
+UPGRADE = "Upgrade the agent's connector: `mlc-gateway upgrade --url <cluster> <agent id>`."
 _RULE = "Name the provider in a rule of the agent: `agents.rules[].provider`."
 
 CODES: dict[str, Code] = {
@@ -25,10 +25,10 @@ CODES: dict[str, Code] = {
         "First make the agent answer a plain `question` without the gateway.",
     ),
     "AGENT_TOO_LARGE": Code("the agent's documents are larger than the gateway reads"),
-    "COMBINATION_NOT_DELIVERABLE": Code("each part could be delivered by itself, but not all together", _UPGRADE),
+    "COMBINATION_NOT_DELIVERABLE": Code("each part could be delivered by itself, but not all together", UPGRADE),
     "DOCUMENT_TOO_LARGE": Code("a document of the agent is longer than the limits"),
-    "HISTORY_NEEDS_UPGRADE": Code("the agent has no place for earlier turns", _UPGRADE),
-    "MEDIA_NEEDS_UPGRADE": Code("the connector has no place for media", _UPGRADE),
+    "HISTORY_NEEDS_UPGRADE": Code("the agent has no place for earlier turns", UPGRADE),
+    "MEDIA_NEEDS_UPGRADE": Code("the connector has no place for media", UPGRADE),
     "MEMORY_NOT_SAFE": Code(
         "what the agent's memory holds would be changed on its way",
         'No upgrade is needed: start a new memory, or send `"message_history_limit": "0"`.',
@@ -37,7 +37,7 @@ CODES: dict[str, Code] = {
         "the request chooses another model, which the gateway does not know",
         "No upgrade is needed: leave the parameter out, or register an agent for that model.",
     ),
-    "NATIVE_BLOCK_NEEDS_UPGRADE": Code("the connector has no place for a block of Bedrock's own", _UPGRADE),
+    "NATIVE_BLOCK_NEEDS_UPGRADE": Code("the connector has no place for a block of Bedrock's own", UPGRADE),
     "PROVIDER_AMBIGUOUS": Code("several providers claim the agent's connector", _RULE),
     "PROVIDER_UNKNOWN": Code(
         "the API of the connector's LLM is not known, so only text can be sent",
@@ -48,10 +48,10 @@ CODES: dict[str, Code] = {
         "No upgrade is needed: end the conversation with a user turn.",
     ),
     "RESERVED_NAME": Code("a parameter begins with `gw_`, which is the gateway's"),
-    "SYSTEM_NEEDS_SLOT": Code("the connector has no place for system text", _UPGRADE),
-    "TEXT_NOT_SAFE": Code("the cluster's template would change this text", _UPGRADE),
+    "SYSTEM_NEEDS_SLOT": Code("the connector has no place for system text", UPGRADE),
+    "TEXT_NOT_SAFE": Code("the cluster's template would change this text", UPGRADE),
     "TOOLS_REQUIRED": Code("the LLM must call a tool of the client's, which can't be declared to it"),
-    "TOOLS_NEED_UPGRADE": Code("the connector can't carry tool calls and results", _UPGRADE),
+    "TOOLS_NEED_UPGRADE": Code("the connector can't carry tool calls and results", UPGRADE),
     # What the LLM's API does not take
     "ASSISTANT_FIRST": Code("the conversation begins with the assistant"),
     "ASSISTANT_LAST": Code("the conversation ends with the assistant"),

@@ -15,7 +15,7 @@ from gateway.admin.application import HOLD, MEMORY, NotFound, Page, json_page
 from gateway.agents.holds import LONGEST_HOLD, MOST_HOLDS, Holds, TooManyHolds
 from gateway.config.schema import Secret
 from gateway.errors import GatewayError, InvalidInput, MemoryUnavailable, Problem
-from gateway.inspector.pages import InspectorPages
+from gateway.inspector.pages import DATA_URL, InspectorPages
 from gateway.inspector.queries import check_names, read_limit, read_number
 from gateway.memory.management import (
     AmbiguousSession,
@@ -63,7 +63,7 @@ class AdminPages:
     """See `gateway.admin.application.Pages`. draining: the gateway stops and is not ready any more.
 
     memory: the pages of sessions. inspector: the pages of recorded exchanges. holds: None if the use case can't hold
-    documents.
+    documents. data_url: returns the address of the data port.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class AdminPages:
         holds: Holds | None = None,
         count_runs: CountRuns = lambda documents, before: 0,
         delete: Delete | None = None,
+        data_url: Callable[[], str] = lambda: DATA_URL,
     ) -> None:
         self.cluster = cluster
         self.profiles = profiles
@@ -91,7 +92,7 @@ class AdminPages:
         }
         self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles}
         self.memory = MemoryPages(store, delete)
-        self.inspector = InspectorPages(records)
+        self.inspector = InspectorPages(records, data_url)
         holding = [web.post(HOLD, self._hold), web.delete(HOLD, self._release)] if holds is not None else []
         self.resources: Sequence[web.RouteDef] = [*holding, *self.memory.routes(), *self.inspector.routes()]
         self._holds = holds or Holds()

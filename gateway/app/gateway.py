@@ -70,6 +70,7 @@ class Gateway:
             self._now.holds,
             lambda documents, before: self._now.port.lifecycle.runs_planned_with(documents, before),
             self._now.delete_session,
+            self._data_url,
         )
         self._data = _listener(self._now.port, settings, log, self._tls.listener_context() if self._tls else None)
         self._adapters = adapters_of(self._now, log, self.metrics, self._tls.listener_context() if self._tls else None)
@@ -168,6 +169,13 @@ class Gateway:
         retiring = self._do(_retire(old, replaced if replaced is not recording else None))
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)
+
+    def _data_url(self) -> str:
+        """Return an address of the data port for a client on this host, or on the one that it listens on."""
+        host = self.settings.listen.data_host
+        named = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
+        scheme = "https" if self._tls is not None else "http"
+        return f"{scheme}://{f'[{named}]' if ':' in named else named}:{self.data_port}"
 
     def _token(self, listen: Listen) -> Secret:
         return Secret() if self._is_worker else listen.admin_token

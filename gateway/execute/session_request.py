@@ -44,13 +44,17 @@ _STEPS_LEFT_OUT = Notice(
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """A request with its session. body: its bytes. request: the same, read. new: the messages that the turn adds."""
+    """A request with its session. body: its bytes. request: the same, read. new: the messages that the turn adds.
+
+    remembered: how many messages of the session are in it.
+    """
 
     body: bytes
     request: ExecuteRequest
     new: tuple[Message, ...]
     system: str | None
     notices: tuple[Notice, ...]
+    remembered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,8 @@ def compose(
         _write(written, new, found or Match(0, 0, 0), earlier, repaired)
     body, merged = written.read(roles)
     steps = () if earlier.with_steps else (_STEPS_LEFT_OUT,)
-    return SessionRequest(body, merged, added, new.system, (*_parted(found, earlier), *steps, *notices, *left_out))
+    notices = (*_parted(found, earlier), *steps, *notices, *left_out)
+    return SessionRequest(body, merged, added, new.system, notices, len(repaired))
 
 
 def _limits(profile: AgentProfile) -> RequestLimits:

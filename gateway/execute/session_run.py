@@ -168,7 +168,8 @@ class SessionRun(AnswerStage):
             return None
         client_input = self._request.input
         input_type = QUESTION if client_input is None else client_input.type.value
-        return msgspec.structs.replace(with_notices(delivery, notices), input_type=input_type)
+        remembered = self.sent.remembered
+        return msgspec.structs.replace(with_notices(delivery, notices), input_type=input_type, remembered=remembered)
 
     def _notices(self, notices: tuple[Notice, ...], known: Mapping[str, str]) -> dict[str, str]:
         """Count `notices`, and return the header that reports them beside those in `known`."""

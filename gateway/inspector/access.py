@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from gateway.config.types import Secret
 from gateway.errors import GatewayError
@@ -254,7 +256,7 @@ _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 def _environment() -> Environment:
     loader = PackageLoader("gateway.inspector")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters.update(duration=duration, size=size, segment=segment)
+    made.filters.update(duration=duration, size=size, segment=segment, count=count, money=money, prose=prose)
     return made
 
 
@@ -275,6 +277,29 @@ def size(length: int) -> str:
     if length < 1000:
         return f"{length} B"
     return f"{length / 1e3:.1f} KB" if length < 1e6 else f"{length / 1e6:.1f} MB"
+
+
+def count(number: int) -> str:
+    """Return a number with its thousands apart: 1,840."""
+    return f"{number:,}"
+
+
+_SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
+
+
+def money(cost: float, currency: str = "") -> str:
+    """Return a cost as a person reads it: $0.00585, 12.30 CHF."""
+    digits = 2 if cost >= 1 or cost <= 0 else min(6, 2 - math.floor(math.log10(cost)))
+    number = f"{cost:,.{digits}f}"
+    return f"{_SIGNS[currency]}{number}" if currency in _SIGNS else f"{number} {currency}".strip()
+
+
+def prose(text: str) -> Markup:
+    """Return a text as HTML, with what is in backticks as code."""
+    parts = (
+        f"<code>{escape(part)}</code>" if number % 2 else escape(part) for number, part in enumerate(text.split("`"))
+    )
+    return Markup("").join(Markup(part) for part in parts)
 
 
 def render(template: str, **values: Any) -> str:

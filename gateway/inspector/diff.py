@@ -6,18 +6,24 @@ or list is read as such, and a text that is part of a longer string is found the
 
 from __future__ import annotations
 
+import binascii
+import hashlib
 import json
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, Final, Literal, NamedTuple
 
-Kind = Literal["same", "moved", "copied", "changed", "added", "removed"]
+Kind = Literal["same", "moved", "copied", "memory", "changed", "added", "removed"]
 JSON: Final = None
 """The step of a path from a string into the JSON that it is."""
 Path = tuple[str | int | None, ...]
 
+Key = tuple[str, Any]
+"""What makes two values equal."""
 _MEDIUM = re.compile(r"\[MEDIA type=([^\s\]]*) length=([0-9]+) sha256=([0-9a-f]{64})\]")
+_BASE64 = re.compile(r"(?:data:[^,]{1,200};base64,)?([A-Za-z0-9+/]{4,1400}={0,2})")
+"""A medium that is too small for a mark."""
 _SHORT, _COPY = 3, 8
 """Shortest text, in characters, that is searched for in longer ones; and one whose second place is worth a note."""
 _WRAPPING = 64
@@ -133,20 +139,22 @@ def at(document: Any, path: Sequence[str | int | None]) -> Any:
     return document
 
 
-def compare(before: Any, after: Any) -> list[Change]:
+def compare(before: Any, after: Any, remembered: Set[Key] = frozenset()) -> list[Change]:
     """Return what became of each leaf of `before`, in its order, then the leaves that only `after` has, in its order.
 
     moved: the same value is elsewhere. copied: a second place of a value that is still, or again, there. changed: the
-    same place has another value.
+    same place has another value. memory: it is part of an item that holds something of `remembered`, and nothing of
+    `before`. remembered: the keys (`key_of`) of the texts of earlier runs.
     """
-    return _Comparison(list(leaves(before)), list(leaves(after))).changes()
+    return _Comparison(list(leaves(before)), list(leaves(after)), remembered).changes()
 
 
 class _Comparison:
-    def __init__(self, old: list[Leaf], new: list[Leaf]) -> None:
+    def __init__(self, old: list[Leaf], new: list[Leaf], remembered: Set[Key]) -> None:
         self._old, self._new = old, new
         self._found: dict[int, Change] = {}
-        self._used: set[int] = set()
+        self._memory = self._find_memory(remembered) if remembered else frozenset()
+        self._used: set[int] = set(self._memory)
 
     def changes(self) -> list[Change]:
         self._match_in_place()
@@ -158,11 +166,26 @@ class _Comparison:
         first = [self._found[number] for number in range(len(self._old))]
         return [*first, *self._additions()]
 
+    def _find_memory(self, remembered: Set[Key]) -> frozenset[int]:
+        """Return the numbers of new leaves that are part of remembered items: of a list, or JSON in a string."""
+        own = {key_of(leaf.value) for leaf in self._old if _is_text(leaf)}
+        items: dict[Path, list[int]] = defaultdict(list)
+        for number, leaf in enumerate(self._new):
+            for end, step in enumerate(leaf.path, 1):
+                if step is JSON or isinstance(step, int):
+                    items[leaf.path[:end]].append(number)
+        found: set[int] = set()
+        for numbers in items.values():
+            keys = {key_of(self._new[number].value) for number in numbers if _is_text(self._new[number])}
+            if keys & remembered and not keys & own:
+                found.update(numbers)
+        return frozenset(found)
+
     def _match_in_place(self) -> None:
-        places = {leaf.path: number for number, leaf in enumerate(self._new)}
+        places = {leaf.path: number for number, leaf in enumerate(self._new) if number not in self._used}
         for number, leaf in enumerate(self._old):
             other = places.get(leaf.path)
-            if other is not None and _key(self._new[other].value) == _key(leaf.value):
+            if other is not None and key_of(self._new[other].value) == key_of(leaf.value):
                 self._take(number, other, "same")
 
     def _match_elsewhere(self) -> None:
@@ -171,13 +194,19 @@ class _Comparison:
             free: dict[Any, deque[int]] = defaultdict(deque)
             for number, leaf in enumerate(self._new):
                 if number not in self._used:
-                    free[_key(leaf.value), _name(leaf.path) if only_name else ""].append(number)
+                    name = _name(leaf.path) if only_name else ""
+                    free[key_of(leaf.value), name].append(number)
+                    if _is_text(leaf) and len(leaf.value) >= _COPY:  # a document that is sent as its text
+                        free[_hashed(leaf.value.encode("utf-8", "surrogatepass")), name].append(number)
             for number, leaf in enumerate(self._old):
                 if number in self._found or not (only_name or _is_text(leaf)):
                     continue
-                candidates = free.get((_key(leaf.value), _name(leaf.path) if only_name else ""))
-                if candidates:
-                    self._take(number, candidates.popleft(), "moved")
+                candidates = free.get((key_of(leaf.value), _name(leaf.path) if only_name else ""))
+                while candidates:
+                    place = candidates.popleft()
+                    if place not in self._used:
+                        self._take(number, place, "moved")
+                        break
 
     def _match_inside(self) -> None:
         texts = [
@@ -187,7 +216,7 @@ class _Comparison:
         for number, leaf in enumerate(self._old):
             if number in self._found or not _is_text(leaf) or (pairs := pairs - cost) < 0:
                 continue
-            medium = _medium_of(leaf.value)
+            medium = _marked(leaf.value)
             forms = [f"sha256={medium}]"] if medium else _forms(leaf.value)
             found = (
                 other for other, whole, text in texts if any(form in (whole if medium else text) for form in forms)
@@ -204,26 +233,40 @@ class _Comparison:
                 self._take(number, places[leaf.path], "changed")
 
     def _additions(self) -> Iterator[Change]:
-        origins = {_key(leaf.value): leaf for leaf in self._old if _is_text(leaf) and len(leaf.value) >= _COPY}
+        origins = {key_of(leaf.value): leaf for leaf in self._old if _is_text(leaf) and len(leaf.value) >= _COPY}
         for number, leaf in enumerate(self._new):
             if number not in self._used:
-                origin = origins.get(_key(leaf.value))
+                origin = origins.get(key_of(leaf.value))
                 yield Change("copied" if origin else "added", origin, leaf)
+            elif number in self._memory:
+                yield Change("memory", None, leaf)
 
     def _take(self, number: int, other: int, kind: Kind) -> None:
         self._found[number] = Change(kind, self._old[number], self._new[other])
         self._used.add(other)
 
 
-def _key(value: Any) -> tuple[str, Any]:
-    """Return what makes two leaves equal: a medium's hash, else type and value."""
-    if isinstance(value, str) and (medium := _medium_of(value)):
-        return "medium", medium
+def key_of(value: Any) -> Key:
+    """Return what makes two leaves equal: a medium's hash, else type and value.
+
+    The hash is the same for a medium's mark, its base64 and its data URL, so that small media, which have no mark, are
+    found too. A word that happens to be base64 is equal only to itself, as before.
+    """
+    if isinstance(value, str) and not isinstance(value, Number):
+        if medium := _marked(value):
+            return "medium", medium
+        found = _BASE64.fullmatch(value)
+        if found is not None and len(found[1]) % 4 == 0:
+            return _hashed(binascii.a2b_base64(found[1]))
     return type(value).__name__, repr(value) if isinstance(value, dict | list) else value
 
 
-def _medium_of(text: str) -> str:
-    """Return the hash of the medium that a text is; "" if it is not one."""
+def _hashed(data: bytes) -> Key:
+    return "medium", hashlib.sha256(data).hexdigest()
+
+
+def _marked(text: str) -> str:
+    """Return the hash of the medium whose mark a text is; "" if it is none."""
     found = _MEDIUM.search(text)
     return found[3] if found and len(text) - len(found[0]) <= _WRAPPING else ""
 
@@ -232,10 +275,15 @@ def _without_media(text: str) -> str:
     return _MEDIUM.sub("[MEDIA]", text)
 
 
+def is_label(path: Path) -> bool:
+    """Return True for the place of a short word of the API."""
+    return _name(path) in _LABELS
+
+
 def _is_text(leaf: Leaf) -> bool:
     value = leaf.value
     is_text = isinstance(value, str) and not isinstance(value, Number) and len(value) >= _SHORT
-    return is_text and _name(leaf.path) not in _LABELS
+    return is_text and not is_label(leaf.path)
 
 
 def _name(path: Path) -> str:
@@ -244,7 +292,8 @@ def _name(path: Path) -> str:
 
 def _forms(text: str) -> list[str]:
     """Return the text as it may stand in a longer one: as it is, and escaped for JSON once or twice."""
-    forms = [text]
+    found = _BASE64.fullmatch(text)
+    forms = [text, found[1]] if found is not None and found[1] != text else [text]  # a data URL
     for ensure_ascii in (True, False):
         once = json.dumps(text, ensure_ascii=ensure_ascii)[1:-1]
         forms += [once, json.dumps(once, ensure_ascii=ensure_ascii)[1:-1]]

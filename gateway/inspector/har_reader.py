@@ -17,7 +17,7 @@ from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 from gateway.observe.secrets import Secrets, secret_members
 from gateway.proxy.routes import route
 from gateway.recording.bodies import BodyMaker
-from gateway.recording.records import MESSAGES, make_redactor, without_secrets
+from gateway.recording.records import MESSAGES, make_redactor, summarized, without_secrets
 
 _LARGEST = 2**53
 """Numbers that programs exchange in JSON are smaller (RFC 8259, 6)."""
@@ -202,7 +202,7 @@ class ImportedRecords:
             **messages,
         )
         self._bodies.forget()
-        return without_secrets(made, found)
+        return summarized(without_secrets(made, found))
 
     def _message(self, message: HttpMessage, found: Secrets) -> HttpMessage:
         headers = tuple((name, self._redactor.header(name, value, found)) for name, value in message.headers)

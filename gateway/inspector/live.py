@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.errors import GatewayError
 from gateway.inspector.queries import Reader, read_filter, read_number
-from gateway.observe.record import Delivery, ExchangeRecord
+from gateway.observe.record import Delivery, ExchangeRecord, Summary
 from gateway.recording.store import Filter, RecordStore, Row
 
 _BATCH = 200
@@ -48,11 +48,10 @@ class Live:
             after = await self._reader.ask(lambda store: store.newest())
         await self._reader.ask(lambda store: store.newer(wanted, after, 1))  # a filter may be refused
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
-        await response.prepare(request)
-        if request.method == "HEAD":
-            return response
         with contextlib.suppress(ConnectionError):
-            await self._send(response, wanted, after)
+            await response.prepare(request)
+            if request.method != "HEAD":
+                await self._send(response, wanted, after)
         return response
 
     async def _send(self, response: web.StreamResponse, wanted: Filter, after: int) -> None:
@@ -96,7 +95,7 @@ def _read(store: RecordStore, wanted: Filter, after: int) -> tuple[list[Row], in
 def row_as_json(row: Row) -> dict[str, Any]:
     """Return what the list shows of an exchange. `codes` are those of notices and problems."""
     record = row.record
-    delivery = record.delivery or Delivery()
+    delivery, summary = record.delivery or Delivery(), record.summary or Summary()
     return {
         "position": row.position,
         "id": record.id,
@@ -114,7 +113,16 @@ def row_as_json(row: Row) -> dict[str, Any]:
         "codes": codes(record),
         "input_tokens": record.usage.input if record.usage else None,
         "output_tokens": record.usage.output if record.usage else None,
+        "notices": list(delivery.notices),
+        "problems": [problem.code for problem in record.error.problems] if record.error else [],
         "error": record.error.type if record.error else "",
+        "cost": record.usage.cost if record.usage else None,
+        "currency": record.usage.currency if record.usage else "",
+        "session": record.conversation,
+        "question": summary.question,
+        "answer": summary.answer,
+        "image": summary.image,
+        "media": summary.media,
     }
 
 

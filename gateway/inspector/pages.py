@@ -10,31 +10,46 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from gateway.codes import CODES, Code
+from gateway.codes import CODES, UPGRADE, Code
 from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.inspector import view
-from gateway.inspector.access import HOME, INSPECTOR, render
+from gateway.inspector.access import HOME, INSPECTOR, render, static_files
 from gateway.inspector.diff import at, read
+from gateway.inspector.drawing import draw_exchange, draw_session
 from gateway.inspector.exports import Exports
-from gateway.inspector.live import Live, codes, row_as_json
-from gateway.inspector.queries import FIELDS, NotRecorded, Reader, find_record, read_filter, read_limit, read_number
-from gateway.observe.record import ExchangeRecord
+from gateway.inspector.live import Live, row_as_json
+from gateway.inspector.queries import (
+    FIELDS,
+    NotRecorded,
+    Reader,
+    find_record,
+    read_filter,
+    read_limit,
+    read_number,
+    read_sort,
+)
+from gateway.inspector.words import INTENTS, STRATEGIES, describe_losses
+from gateway.recording.conversation import BROWSER_IMAGES
 from gateway.recording.store import RecordStore
 
 _API = f"{INSPECTOR}/api"
 _ONE = f"{INSPECTOR}/exchanges/{{id:[^/]+}}"
-_STATE = ("paused", "selected")
+_STATE = ("paused", "selected", "range", "sort")
 _OFFERED = ("agent", "type", "provider", "strategy", "status", "notice")
 """Filters for which the page offers the values that there are."""
-_RASTER = ("image/png", "image/jpeg", "image/gif", "image/webp")
+DATA_URL = "http://127.0.0.1:9209"
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class InspectorPages:
-    """The pages of `store`; None: no exchanges are recorded, or their store can't be read."""
+    """The pages of `store`; None: no exchanges are recorded, or their store can't be read.
 
-    def __init__(self, store: RecordStore | None) -> None:
+    data_url: returns the address of the data port, for the example of a request.
+    """
+
+    def __init__(self, store: RecordStore | None, data_url: Callable[[], str] = lambda: DATA_URL) -> None:
         self._reader = Reader(store)
+        self._data_url = data_url
         self._exports = Exports(self._reader)
         self.live = Live(self._reader)
 
@@ -59,6 +74,7 @@ class InspectorPages:
             web.get(f"{INSPECTOR}/migration", _as_page(self._migration)),
             web.get(_ONE, _as_page(self._show)),
             web.get(f"{_ONE}/text", self._text),
+            web.get(f"{INSPECTOR}/sessions/{{id:.+}}", _as_page(self._session)),
             *self._exports.routes(),
             web.get(f"{INSPECTOR}/media/{{sha256:[0-9a-f]{{64}}}}", self._medium),
             web.get(f"{_API}/exchanges", self._rows),
@@ -66,13 +82,21 @@ class InspectorPages:
             web.get(f"{_API}/exchanges/{{id:[^/]+}}/diff", self._diff),
             web.get(f"{_API}/live", self.live.handle),
             web.get(f"{_API}/values", self._values),
+            web.get(f"{_API}/overview", self._overview),
             web.get(f"{_API}/migration", self._report),
             web.post(f"{_API}/clear", self._clear),
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
         query = {name: request.query.get(name, "") for name in (*FIELDS, *_STATE)}
-        return _page("list.html", query=query, offered=_OFFERED, recording=self.store is not None)
+        return _page(
+            "list.html",
+            query=query,
+            recording=self.store is not None,
+            data_url=self._data_url(),
+            strategies=STRATEGIES,
+            intents=INTENTS,
+        )
 
     async def _migration(self, request: web.Request) -> web.Response:
         days = read_days(request.query.get("days", "7"))
@@ -85,9 +109,13 @@ class InspectorPages:
         id, filters = request.match_info["id"], request.query.get("list", "")
 
         def draw(store: RecordStore) -> str:
-            return _draw(find_record(store, id), tab, target == "llm", filters)
+            return draw_exchange(store, find_record(store, id), tab, target == "llm", filters)
 
         return _respond(await self._reader.ask(draw), "text/html")
+
+    async def _session(self, request: web.Request) -> web.Response:
+        id = request.match_info["id"]
+        return _respond(await self._reader.ask(lambda store: draw_session(store, id)), "text/html")
 
     async def _text(self, request: web.Request) -> web.Response:
         """Answer with a whole text of a body: what the query's `path`, a JSON list of steps, leads to."""
@@ -113,26 +141,39 @@ class InspectorPages:
     async def _medium(self, request: web.Request) -> web.Response:
         sha256 = request.match_info["sha256"]
         found = await self._reader.ask(lambda store: store.medium(sha256))
+        if (found is None or found[0] not in BROWSER_IMAGES) and "thumbnail" in request.query:
+            kind, data = static_files()["image.svg"]
+            return web.Response(body=data, content_type=kind)
         if found is None:
             raise NotRecorded("This medium is not kept. Media are kept if inspector.media is `keep`.")
         kind, data = found
-        if kind in _RASTER:
+        if kind in BROWSER_IMAGES:
             return web.Response(body=data, content_type=kind)
         headers = {"Content-Disposition": f'attachment; filename="{sha256[:12]}"'}
         return web.Response(body=data, content_type="application/octet-stream", headers=headers)
 
     async def _rows(self, request: web.Request) -> web.Response:
-        wanted = read_filter(request.query, ("before", "limit"))
-        before, limit = read_number(request.query, "before"), read_limit(request.query)
+        wanted = read_filter(request.query, ("before", "limit", "sort"))
+        before, limit, sort = read_number(request.query, "before"), read_limit(request.query), read_sort(request.query)
 
         def find(store: RecordStore) -> dict[str, Any]:
             reached = store.newest()  # read first: the live list, which continues there, leaves nothing out
-            rows = store.rows(wanted, before, limit + 1)
+            rows = store.rows(wanted, before, limit + 1, sort)
             last = rows[limit - 1].position if len(rows) > limit else None
             reached = max([reached, *(row.position for row in rows)])
             return {"rows": [row_as_json(row) for row in rows[:limit]], "next": last, "newest": reached}
 
         return await self._json(find)
+
+    async def _overview(self, request: web.Request) -> web.Response:
+        """Answer with the sums of the exchanges that match, and with what was not recorded in the same time."""
+        wanted = read_filter(request.query)
+
+        def sum_up(store: RecordStore) -> dict[str, Any]:
+            losses = describe_losses(store.losses(wanted.since, wanted.until))
+            return {**msgspec.to_builtins(store.overview(wanted)), "losses": losses}
+
+        return await self._json(sum_up)
 
     async def _record(self, request: web.Request) -> web.Response:
         id = request.match_info["id"]
@@ -202,23 +243,6 @@ def _encode(value: object) -> bytes:
         return json.dumps(msgspec.to_builtins(value)).encode()
 
 
-def _draw(record: ExchangeRecord, tab: str, with_llm: bool, filters: str) -> str:
-    values: dict[str, Any] = {"comparison": None, "side": None, "bars": [], "ticks": [], "media": []}
-    if tab == "overview":
-        values.update(bars=view.timeline(record), ticks=list(view.ticks(record)), media=view.all_media(record))
-        values["help"] = view.find_help(record)
-    elif tab == "request":
-        values["comparison"] = view.compare_request(record, with_llm and bool(record.rendered))
-    elif tab == "response":
-        values["comparison"] = view.compare_response(record)
-    elif tab == "llm":
-        values["side"] = view.outline_body(record, "First call of the LLM, as planned", "llm")
-    started = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.started))
-    milliseconds = f"{record.started % 1:.3f}"[1:]
-    values.update(record=record, codes=codes(record), tab=tab, with_llm=with_llm, filters=filters, raster=_RASTER)
-    return render("exchange.html", started=f"{started}{milliseconds}Z", **values)
-
-
 DAYS = {"1": 3600.0, "7": 6 * 3600.0, "30": 86400.0}
 """The spans of time that can be shown, in days, and the seconds of a bar."""
 _OTHER = "Look up the code on the page Limitations of the documentation."
@@ -251,6 +275,7 @@ def report(store: RecordStore, days: str) -> dict[str, Any]:
     }
 
 
-def _explain(code: str) -> dict[str, str]:
+def _explain(code: str) -> dict[str, Any]:
+    """Return what a code means, what would end it, and whether an upgrade of the agent would."""
     known = CODES.get(code, Code(""))
-    return {"meaning": known.meaning, "remedy": known.remedy or _OTHER}
+    return {"meaning": known.meaning, "remedy": known.remedy or _OTHER, "upgrade": known.remedy == UPGRADE}

@@ -13,7 +13,7 @@ from multidict import MultiMapping
 
 from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.observe.record import ExchangeRecord
-from gateway.recording.store import Filter, InvalidFilter, RecordStore, StoreError
+from gateway.recording.store import SORTS, Filter, InvalidFilter, RecordStore, Sort, StoreError
 
 FIELDS = Filter.__struct_fields__
 _LIMIT, _MOST = 100, 1000
@@ -88,6 +88,28 @@ def read_limit(query: Mapping[str, str]) -> int:
     if not 1 <= limit <= _MOST:
         raise InvalidInput.of([Problem("limit", "this is out of range", f"1 to {_MOST}", str(limit))])
     return limit
+
+
+def read_sort(query: Mapping[str, str]) -> Sort:
+    """Return the order that a query asks for: `sort`, such as `took`, or `-took` for the largest first.
+
+    Raises:
+        InvalidInput: there is no such order.
+    """
+    text = query.get("sort", "") or "-time"
+    by = text.removeprefix("-")
+    if by not in SORTS:
+        raise InvalidInput.of(
+            [
+                Problem(
+                    "sort",
+                    "there is no such order",
+                    f"{', '.join(SORTS)}; with - before it, the largest first",
+                    text[:100],
+                )
+            ]
+        )
+    return Sort(by, text.startswith("-"))
 
 
 def _unknown(name: str) -> Problem:

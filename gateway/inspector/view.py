@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gateway.inspector.diff import JSON, Change, Medium, Number, Path, compare, describe_media, inner, media, read, show
+from gateway.inspector.diff import (
+    JSON,
+    Change,
+    Key,
+    Medium,
+    Number,
+    Path,
+    compare,
+    describe_media,
+    inner,
+    is_label,
+    media,
+    read,
+    show,
+)
+from gateway.inspector.words import STEPS
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 
 TABS = ("overview", "request", "response", "llm", "headers")
@@ -16,21 +31,22 @@ _SMALL = 200
 _CHANGES = 500
 _LARGEST = 2_000_000
 """Characters of a body that is read as JSON. Reading more would keep Python's lock for too long."""
-KINDS = ("moved", "copied", "changed", "added", "removed")
+KINDS = ("moved", "copied", "memory", "changed", "added", "removed")
 
 
 class Bar(NamedTuple):
-    """A step on the timeline. x, width: in thousandths of the exchange."""
+    """A step on the timeline. x, width: in thousandths of the exchange. meaning: in words."""
 
     name: str
     start: float
     seconds: float
     x: float
     width: float
+    meaning: str
 
 
 class Place(NamedTuple):
-    """A row of the table of changes."""
+    """A row of the table of changes. is_label: it is a word of the API, such as a role."""
 
     kind: str
     before: str
@@ -39,6 +55,7 @@ class Place(NamedTuple):
     new: str
     inside: bool
     media: tuple[Medium, ...]
+    is_label: bool
 
 
 @dataclass(frozen=True)
@@ -78,7 +95,14 @@ def timeline(record: ExchangeRecord) -> list[Bar]:
     """Return the steps as bars."""
     whole = max([record.seconds, *(step.start + step.seconds for step in record.steps), 1e-6])
     return [
-        Bar(step.name, step.start, step.seconds, _share(step.start, whole), max(2.0, _share(step.seconds, whole)))
+        Bar(
+            step.name,
+            step.start,
+            step.seconds,
+            _share(step.start, whole),
+            max(2.0, _share(step.seconds, whole)),
+            STEPS.get(step.name, ""),
+        )
         for step in record.steps
     ]
 
@@ -107,13 +131,13 @@ def parts(record: ExchangeRecord) -> dict[str, Body]:
     return found
 
 
-def compare_request(record: ExchangeRecord, with_llm: bool) -> Comparison:
-    """Compare what the client sent with what the cluster got, or with what the LLM gets."""
+def compare_request(record: ExchangeRecord, with_llm: bool, remembered: Set[Key] = frozenset()) -> Comparison:
+    """Compare what the client sent with what the cluster got, or with what the LLM gets. remembered: see `compare`."""
     bodies = parts(record)
     if with_llm:
-        return _compare("Client sent", "request", "LLM gets", "llm", bodies)
+        return _compare("Client sent", "request", "LLM gets", "llm", bodies, remembered)
     name = "forwarded" if "forwarded" in bodies else "request"
-    return _compare("Client sent", "request", "Cluster got", name, bodies)
+    return _compare("Client sent", "request", "Cluster got", name, bodies, remembered)
 
 
 def compare_response(record: ExchangeRecord) -> Comparison:
@@ -134,11 +158,14 @@ def all_media(record: ExchangeRecord) -> list[Medium]:
     return list(found.values())
 
 
-def _compare(first: str, before: str, second: str, after: str, bodies: Mapping[str, Body]) -> Comparison:
+def _compare(
+    first: str, before: str, second: str, after: str, bodies: Mapping[str, Body], remembered: Set[Key] = frozenset()
+) -> Comparison:
     old, new = bodies.get(before, Body()), bodies.get(after, Body())
     unchanged = before == after
     is_readable = all(len(body.text or "") <= _LARGEST for body in (old, new))
-    changes = compare(read(old.text or ""), read(new.text or "")) if is_readable and not unchanged else []
+    is_compared = is_readable and not unchanged
+    changes = compare(read(old.text or ""), read(new.text or ""), remembered) if is_compared else []
     shown = sorted((one for one in changes if one.kind != "same"), key=lambda change: KINDS.index(change.kind))
     return Comparison(
         _side(first, before, old, _by_before(changes), True),
@@ -188,6 +215,7 @@ def _place(change: Change) -> Place:
         _cut(after.value) if after else "",
         change.inside,
         tuple(found.values()),
+        is_label((before or after).path) if before or after else False,  # type: ignore[union-attr]
     )
 
 

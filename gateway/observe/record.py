@@ -57,7 +57,8 @@ class Delivery(Struct, frozen=True, omit_defaults=True, gc=False):
 
     type, generation: the agent's. provider, model: of the agent's LLM. strategy: the plan's; "" if the request was not
     rewritten. input_type: text, content_blocks, messages, or question for a legacy request. notices: codes.
-    proved: False if the agent could not be read.
+    proved: False if the agent could not be read. remembered: how many messages of the gateway's session were sent
+    before the client's own.
     """
 
     agent_name: str = ""
@@ -69,6 +70,21 @@ class Delivery(Struct, frozen=True, omit_defaults=True, gc=False):
     input_type: str = ""
     notices: tuple[str, ...] = ()
     proved: bool = True
+    remembered: int = 0
+
+
+class Summary(Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a list shows of an exchange as text, each on one line and cut.
+
+    question: of a run, what it was asked last. answer: the end of the answer; of a failure, why in words.
+    image: the SHA-256 of the first image of the input, if it is one that browsers show; "" for none. media: how many
+    media the input has.
+    """
+
+    question: str = ""
+    answer: str = ""
+    image: str = ""
+    media: int = 0
 
 
 class TraceContext(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -114,6 +130,7 @@ class ExchangeRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     response: what the cluster sent. answered: what the client got, None if that was the same.
     conversation: the memory or session id. trace_id: 32 hexadecimal digits of the W3C trace, "" without one. trace: for
     runs of agents, if traces are on. protocol: of the request. scheme: https if the client's connection was TLS.
+    summary: None if the exchange has no text to show.
     """
 
     id: str
@@ -144,3 +161,4 @@ class ExchangeRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     trace: TraceContext | None = None
     protocol: str = "HTTP/1.1"
     scheme: Scheme = "http"
+    summary: Summary | None = None

@@ -26,7 +26,7 @@ from gateway.policy.usage import Prices
 from gateway.proxy.capture import Capturable, Captured
 from gateway.recording.records import ReadUsage, RecordMaker
 from gateway.recording.sinks.registry import OpenSinks, open_all_sinks, open_sinks, open_store
-from gateway.recording.store import RecordSink, StoreError
+from gateway.recording.store import Loss, RecordSink, StoreError
 
 Waiting = deque[tuple[Captured, int]]
 """Exchanges to be recorded, with the bytes of their bodies."""
@@ -113,6 +113,17 @@ class RecordWriter:
                 sink.keep_medium(sha256, media_type, data)
             except Exception as error:
                 self._failed(sink, error, 0)
+
+    def note_losses(self, losses: Sequence[Loss]) -> bool:
+        """Tell the sinks what was not recorded. Return whether they have noted it."""
+        noted = True
+        for sink in self._sinks:
+            try:
+                sink.note_losses(losses)
+            except Exception as error:
+                self._failed(sink, error, 0)
+                noted = False
+        return noted
 
     def close(self) -> None:
         """Close the sinks."""
@@ -209,6 +220,7 @@ class Recorder:
         self._writer = RecordWriter(metrics.record_dropped, log)
         keep = self._writer.keep_medium if settings.media == "keep" else None
         self._maker = RecordMaker(settings, os.getpid(), keep, read_usage, bodies, scheme)
+        self._noted = metrics.records_dropped()  # by the recorder before this one
         self._queue: Waiting = deque()
         self._taken = self._done = 0  # bytes; each is written by one thread only
         self._many, self._large = min(MANY, settings.queue // 2), min(LARGE, settings.queue_bytes // 2)
@@ -274,6 +286,7 @@ class Recorder:
             while self._queue:
                 self._turn = time.monotonic()
                 self._writer.write_next(self._maker, self._queue, self._made)
+                self._note_losses()
                 self._log_faults()
             self._awake = False
             if self._queue or self._stopping:  # an exchange that came meanwhile has not set the event
@@ -293,6 +306,17 @@ class Recorder:
         settings, waiting = self.settings, self._taken - self._done
         if len(self._queue) <= settings.queue // 2 and waiting <= settings.queue_bytes // 2:
             time.sleep(0 if self._gather.is_set() else _TURN)
+
+    def _note_losses(self) -> None:
+        """Tell the sinks what was dropped since they noted it last."""
+        dropped, now = self._metrics.records_dropped(), time.time()
+        losses = [
+            Loss(reason, self._writer.faults.get(reason.partition(":")[0], ""), count, now)
+            for reason, total in dropped.items()
+            if (count := total - self._noted.get(reason, 0))
+        ]
+        if losses and self._writer.note_losses(losses):
+            self._noted = dropped
 
     def _log_faults(self, now: bool = False) -> None:
         if self._drops.write(self._writer.faults, now):

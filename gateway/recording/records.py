@@ -32,6 +32,7 @@ from gateway.proxy.request_log import new_id
 from gateway.proxy.routes import Intent
 from gateway.recent import Recent
 from gateway.recording.bodies import BodyMaker
+from gateway.recording.conversation import summarize
 from gateway.recording.messages import find_conversation, run_content
 
 T = TypeVar("T", bound=Hashable)
@@ -147,7 +148,7 @@ class RecordMaker:
     def make(self, captured: Captured, offset: float) -> ExchangeRecord:
         """Return the record of an exchange. offset: seconds from `time.monotonic` to the time since the epoch."""
         try:
-            return self._make(captured, offset)
+            return summarized(self._make(captured, offset))
         finally:
             self._bodies.forget()
 
@@ -323,6 +324,12 @@ def make_redactor(settings: Inspector) -> Redactor:
 
 
 MESSAGES = ("request", "forwarded", "response", "answered")
+
+
+def summarized(record: ExchangeRecord) -> ExchangeRecord:
+    """Return the record, which has no secrets any more, with its summary."""
+    summary = summarize(record)
+    return record if summary is None else msgspec.structs.replace(record, summary=summary)
 
 
 def without_secrets(record: ExchangeRecord, found: Secrets) -> ExchangeRecord:

@@ -16,10 +16,11 @@ from gateway.storage.paths import expand, state_directory
 class Filter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Which exchanges to show. Those that match all that is given; "" and None: any.
 
-    path: a part of the target. agent: id or name. status: a status, or a class such as 4xx, or error (0 and 400 or
-    more). notice: a code of a notice or a problem. text: words in any recorded body, all of them; `"a phrase"`,
-    `beginning*`. client: an address, or a part of the user agent. since, until: when they began, in seconds since the
-    epoch. intent: such as execute; runs: all that run an agent.
+    path: a part of the target. agent: id or name. session: the id of a conversation. status: a status, or a class such
+    as 4xx, or error (0 and 400 or more). notice: a code of a notice or a problem. text: words in any recorded body, all
+    of them; `"a phrase"`, `beginning*`. client: an address, or a part of the user agent. since, until: when they began,
+    in seconds since the epoch. intent: such as execute; runs: all that run an agent. took, cost: `>2`, `<0.5` or `1-5`,
+    in seconds (or with ms, s, m), and in the prices' currency; a number alone is the least.
     """
 
     path: str = ""
@@ -34,6 +35,27 @@ class Filter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
     intent: str = ""
     since: float | None = None
     until: float | None = None
+    session: str = ""
+    took: str = ""
+    cost: str = ""
+
+
+SORTS = ("time", "agent", "status", "took", "tokens", "cost")
+
+
+class Sort(Struct, frozen=True):
+    """The order of rows. by: one of `SORTS`; time is when the exchange began. Equal ones: the newest stored first."""
+
+    by: str = "time"
+    descending: bool = True
+
+    @property
+    def reversed(self) -> Sort:
+        """Return the opposite order."""
+        return Sort(self.by, not self.descending)
+
+
+NEWEST_FIRST = Sort()
 
 
 class InvalidFilter(Exception):
@@ -50,6 +72,59 @@ class Row(Struct, frozen=True, omit_defaults=True):
     position: int
     record: ExchangeRecord
     """Without headers, texts of bodies, and steps."""
+
+
+class Bucket(Struct, frozen=True):
+    """A bar of the histogram. start: seconds since the epoch. exchanges: all that began in it. errors: those that
+    failed.
+    """
+
+    start: float
+    exchanges: int
+    errors: int
+
+
+class Spent(Struct, frozen=True):
+    """What runs cost. runs: how many have a price in this currency."""
+
+    currency: str
+    cost: float
+    runs: int
+
+
+class Overview(Struct, frozen=True):
+    """Exchanges that match a filter, summed up.
+
+    since, until: of the histogram, in seconds since the epoch; seconds: of each of its buckets, 0 without any.
+    runs: how many run an agent. p50, p95: seconds that runs took, or, if there are none, all exchanges; None for none.
+    metered: how many runs report their tokens.
+    """
+
+    exchanges: int = 0
+    errors: int = 0
+    runs: int = 0
+    p50: float | None = None
+    p95: float | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    metered: int = 0
+    spent: tuple[Spent, ...] = ()
+    since: float = 0.0
+    until: float = 0.0
+    seconds: float = 0.0
+    buckets: tuple[Bucket, ...] = ()
+
+
+class Loss(Struct, frozen=True):
+    """Exchanges that were not recorded. reason: as in `mlc_gateway_records_dropped_total`. detail: the error, or "".
+
+    last: when it was noted last, in seconds since the epoch.
+    """
+
+    reason: str
+    detail: str
+    exchanges: int
+    last: float
 
 
 class StoreError(Exception):
@@ -79,6 +154,13 @@ class RecordSink(Protocol):
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
         """Store the bytes of a medium under their hash, if the store has media."""
 
+    def note_losses(self, losses: Sequence[Loss]) -> None:
+        """Note exchanges that were not recorded, if the store can tell its readers.
+
+        Raises:
+            StoreError: they are not noted.
+        """
+
     def close(self) -> None:
         """Write what is left, and release all resources."""
 
@@ -87,8 +169,21 @@ class RecordSink(Protocol):
 class RecordStore(RecordSink, Protocol):
     """A sink that can be read too, also by another process."""
 
-    def rows(self, wanted: Filter, before: int | None = None, limit: int = 100) -> list[Row]:
-        """Return the newest exchanges, or those before a position, newest first."""
+    def rows(self, wanted: Filter, before: int | None = None, limit: int = 100, sort: Sort = NEWEST_FIRST) -> list[Row]:
+        """Return the first exchanges in an order, or those that follow the one at the position `before`.
+
+        Raises:
+            InvalidFilter: the filter can't be used, or there is no such position any more.
+        """
+
+    def overview(self, wanted: Filter, buckets: int = 60) -> Overview:
+        """Return the exchanges that match, summed up. buckets: at most so many."""
+
+    def losses(self, since: float | None = None, until: float | None = None) -> list[Loss]:
+        """Return what was not recorded in a time, by reason and error."""
+
+    def position(self, id: str) -> int | None:
+        """Return the position of the exchange with the id; None if there is none."""
 
     def newer(self, wanted: Filter, after: int, limit: int = 100) -> list[Row]:
         """Return exchanges after a position, oldest first. Later calls never return smaller positions."""
@@ -111,7 +206,7 @@ class RecordStore(RecordSink, Protocol):
         """
 
     def legacy_clients(self, since: float) -> list[dict[str, Any]]:
-        """Return clients that still send legacy requests: user_agent, agent_id, requests, last (seconds)."""
+        """Return clients that still send legacy requests: user_agent, agent_id, agent_name, requests, last."""
 
     def refusals(self, since: float) -> list[dict[str, Any]]:
         """Return refusals: agent_id, agent_name, code, requests, last."""

@@ -17,7 +17,7 @@ from gateway.config.schema import Settings
 from gateway.errors import GatewayError, InvalidInput, Problem, RegistrationFailed, SignatureConflict
 from gateway.execute.body import is_json
 from gateway.execute.build import service_headers
-from gateway.execute.deliveries import NOTICE
+from gateway.execute.deliveries import NOTICE, end_step
 from gateway.notices import Notice
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
@@ -143,20 +143,24 @@ class Manager:
         identity = await asyncio.to_thread(identify, call.headers, call.body)
 
         def begin() -> Coroutine[Any, Any, Answer]:
-            return self._attempt(self._calls(call, registration), registration, target, identity)
+            return self._attempt(call, registration, target, identity)
 
         return await self._shared_tasks.share(identity, begin)
 
-    async def _attempt(self, calls: Calls, registration: Registration, target: Target, identity: Identity) -> Answer:
+    async def _attempt(
+        self, call: ExecuteCall, registration: Registration, target: Target, identity: Identity
+    ) -> Answer:
         """Find the existing agent or make it. If that fails, everything that was made is removed."""
+        calls = self._calls(call, registration)
         reuse = Reuse(calls, identity, self._settings.retry_window)
         changes = notices(registration, target)
         found = await reuse.existing()
+        end_step(call, "look up")
         if found is not None:
             await finish_other(calls, self._turns, registration, target, found)
             self._count("reused", ())
             return self._answer(found, (*changes, _REUSED))
-        steps = Steps(calls, identity.tag, self._turns)
+        steps = Steps(calls, identity.tag, self._turns, call)
         try:
             try:
                 reply = await make_agent(calls, steps, registration, target, {BODY_PARAMETER: identity.digest})
@@ -165,6 +169,7 @@ class Manager:
                 settled = await reuse.superseded(steps, failed)
             if not settled.own:
                 await finish_other(calls, self._turns, registration, target, settled.agent_id)
+            end_step(call, "finish")
         except asyncio.CancelledError:
             self._log.error("registration cut short", made=[str(one) for one in steps.made], tag=identity.tag)
             raise

@@ -13,7 +13,7 @@ import msgspec
 from gateway.agents.lookup import document_path
 from gateway.errors import InvalidInput, Problem
 from gateway.execute.body import read_async
-from gateway.execute.deliveries import note_delivery
+from gateway.execute.deliveries import TimedStep, note_delivery
 from gateway.ports import Answer, ExecuteCall, ExecuteHandler, Forward
 from gateway.register.calls import Calls
 from gateway.register.making import make_agent
@@ -104,10 +104,11 @@ class QuickRun:
         Raises:
             GatewayError: from the steps (see `make_agent`) or the run (see `ExecuteHandler`).
         """
-        steps = Steps(self._calls, secrets.token_hex(16), self._turns)
+        steps = Steps(self._calls, secrets.token_hex(16), self._turns, self._call)
         try:
             made = await make_agent(self._calls, steps, registration, target, {QUICK_PARAMETER: "true"})
-            answer = await self._run_agent(str((made.document or {})["agent_id"]), body)
+            with TimedStep(self._call, "run"):
+                answer = await self._run_agent(str((made.document or {})["agent_id"]), body)
         finally:
             self.left = await steps.undo()
         if not self.left:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from gateway.agents.lookup import document_path
 from gateway.errors import InvalidInput, Problem, RegistrationFailed
+from gateway.execute.deliveries import TimedStep
 from gateway.ports import Answer, ExecuteCall, Forward
 from gateway.register.busy import made_nothing, send
 from gateway.register.calls import LOST, Calls, Reply
@@ -52,11 +53,12 @@ class Steps:
     """The documents that one attempt of a registration has made so far, in order.
 
     Its methods raise `RegistrationFailed` and the errors of a lost response, with the details of the step as problems.
-    turns: see `gateway.register.busy`.
+    turns: see `gateway.register.busy`. call: the request, whose steps are noted.
     """
 
-    def __init__(self, calls: Calls, tag: str, turns: asyncio.Semaphore) -> None:
+    def __init__(self, calls: Calls, tag: str, turns: asyncio.Semaphore, call: ExecuteCall) -> None:
         self._calls = calls
+        self._call = call
         self.turns = turns
         self.tag = tag
         self.attempt = secrets.token_hex(8)
@@ -66,6 +68,10 @@ class Steps:
 
     async def make(self, kind: str, body: Mapping[str, Any]) -> Reply:
         """Make a document. Return the cluster's response, or an equivalent one if that was lost."""
+        with TimedStep(self._call, f"make {kind.removesuffix('s').replace('_', ' ')}"):
+            return await self._make(kind, body)
+
+    async def _make(self, kind: str, body: Mapping[str, Any]) -> Reply:
         path, field = _CREATE[kind]
         body = self._mark(kind, body)
         for _ in range(_TRIES):
@@ -144,7 +150,10 @@ class Steps:
 
     async def undo(self) -> list[Problem]:
         """Remove what was made, last first. Return a problem for each document that remains."""
-        return await remove(self._calls, reversed(self.made))
+        if not self.made:
+            return []
+        with TimedStep(self._call, "undo"):
+            return await remove(self._calls, reversed(self.made))
 
 
 async def note_parts(calls: Calls, steps: Steps) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,19 +20,23 @@ class ForeignFile(Exception):
     """The file was made by another program, or by a newer gateway. The message says what to do."""
 
 
+Statement = str | Callable[[sqlite3.Connection], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """What a file holds.
 
     application_id: marks the file (`PRAGMA application_id`). setting: names its path. migrations: the statements of
     each version of the tables, oldest first; `PRAGMA user_version` counts those that were run. What was released does
-    not change; a change of the tables is another entry. layout: pragmas of a new file, such as its page size.
+    not change; a change of the tables is another entry. A statement is SQL, or a function that is called with the
+    connection, within the transaction of all migrations. layout: pragmas of a new file, such as its page size.
     pragmas: of each connection.
     """
 
     application_id: int
     setting: str
-    migrations: Sequence[Sequence[str]]
+    migrations: Sequence[Sequence[Statement]]
     pragmas: Sequence[str]
     layout: Sequence[str] = ()
 
@@ -83,7 +87,10 @@ def _migrate(connection: sqlite3.Connection, path: Path, form: Format) -> None:
         _check_origin(connection, path, form)
         for statements in form.migrations[read_pragma(connection, "user_version") :]:
             for statement in statements:
-                connection.execute(statement)
+                if isinstance(statement, str):
+                    connection.execute(statement)
+                else:
+                    statement(connection)
         connection.execute(f"PRAGMA application_id = {form.application_id}")
         connection.execute(f"PRAGMA user_version = {len(form.migrations)}")
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, expect, sync_playwright
 
-from tests.inspector.in_memory_store import InMemoryRecords
 from tests.inspector.page_server import TOKEN, PageServer
+from tests.inspector.temporary_store import TemporaryRecords
 
 CHROMIUM = Path("/usr/bin/chromium")
 NewPage = OpenPage = Callable[..., Page]
@@ -63,12 +63,14 @@ def new_page(chromium: Browser) -> Iterator[NewPage]:
 
 
 @pytest.fixture
-def records() -> InMemoryRecords:
-    return InMemoryRecords()
+def records() -> Iterator[TemporaryRecords]:
+    records = TemporaryRecords()
+    yield records
+    records.close()
 
 
 @pytest.fixture
-def server(records: InMemoryRecords) -> Iterator[PageServer]:
+def server(records: TemporaryRecords) -> Iterator[PageServer]:
     with PageServer(records) as server:
         yield server
 

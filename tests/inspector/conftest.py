@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from aiohttp import ClientSession, CookieJar
@@ -10,17 +10,19 @@ from aiohttp.test_utils import TestServer
 
 from gateway.admin.application import build_application
 from gateway.observe.logs import configure
-from tests.inspector.in_memory_store import InMemoryRecords
 from tests.inspector.page_server import TOKEN, admin_pages
+from tests.inspector.temporary_store import TemporaryRecords
 
 
 @pytest.fixture
-def records() -> InMemoryRecords:
-    return InMemoryRecords()
+def records() -> Iterator[TemporaryRecords]:
+    records = TemporaryRecords()
+    yield records
+    records.close()
 
 
 @pytest.fixture
-async def server(records: InMemoryRecords) -> AsyncIterator[TestServer]:
+async def server(records: TemporaryRecords) -> AsyncIterator[TestServer]:
     """The admin port, with a token."""
     pages = admin_pages(records)
     async with TestServer(build_application(pages, configure("critical", "json"))) as server:

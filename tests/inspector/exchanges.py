@@ -18,6 +18,7 @@ from gateway.observe.record import (
     Step,
     Usage,
 )
+from gateway.recording.records import summarized
 
 UPGRADE = "upgrade the agent with mlc-gateway upgrade Zk81support"
 PICTURE = (Path(gateway.demo.__file__).parent / "assets" / "visitors.png").read_bytes()
@@ -66,12 +67,12 @@ def image_request(number: int = 1, started: float = 1_760_000_000.0, **values: A
             generation="3.x",
             provider="bedrock/converse",
             model="anthropic.claude-sonnet-4",
-            strategy="message_slot",
+            strategy="wrap",
             input_type="content_blocks",
             notices=("SYSTEM_FOLDED",),
         ),
         "usage": Usage(1840, 22, 0.00585, "USD"),
-        "conversation": "gws-01K7",
+        "conversation": f"gws-{number // 16}",
         "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
         "steps": (
             Step("decode", 0.0, 0.004),
@@ -84,9 +85,11 @@ def image_request(number: int = 1, started: float = 1_760_000_000.0, **values: A
         "forwarded": message(cluster),
         "rendered": json.dumps(llm),
         "response": message(answer),
-        "answered": message({"output": [{"type": "text", "text": ANSWER}]}),
+        "answered": message(
+            {"stop_reason": "end_turn", "message": {"role": "assistant", "content": [{"text": ANSWER}]}}
+        ),
     }
-    return ExchangeRecord(**{**fields, **values})
+    return summarized(ExchangeRecord(**{**fields, **values}))
 
 
 def refused(number: int, started: float) -> ExchangeRecord:
@@ -104,6 +107,7 @@ def refused(number: int, started: float) -> ExchangeRecord:
         target="/_plugins/_ml/agents/Zk81support/_execute",
         error=error,
         usage=None,
+        conversation="",
         forwarded=None,
         rendered="",
         response=None,
@@ -127,7 +131,11 @@ def legacy(number: int, started: float) -> ExchangeRecord:
         forwarded=None,
         rendered="",
         answered=None,
+        response=message(
+            {"inference_results": [{"output": [{"name": "response", "result": "Your parcel is in Hamburg."}]}]}
+        ),
         usage=None,
+        conversation=f"memory-{number // 16}",
         delivery=Delivery("support-desk", "conversational", "2.x", "openai/chat", "gpt-4o", "", "question"),
     )
 

@@ -15,12 +15,13 @@ from gateway.observe.metrics import Metrics
 from gateway.recording.store import RecordStore
 
 TOKEN = "t0ken-of-the-tests"
+DATA_URL = "http://127.0.0.1:19209"
 _NONE = cast(Any, None)
 
 
 def admin_pages(store: RecordStore | None, token: str = TOKEN, is_private: bool = False) -> AdminPages:
     """Return the pages of an admin port without a cluster."""
-    return AdminPages(_NONE, _NONE, Metrics(), Secret(token), None, is_private, store)
+    return AdminPages(_NONE, _NONE, Metrics(), Secret(token), None, is_private, store, data_url=lambda: DATA_URL)
 
 
 class PageServer:

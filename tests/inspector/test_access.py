@@ -13,8 +13,8 @@ from gateway.app.supervisor import SupervisorPages
 from gateway.config.schema import Secret
 from gateway.observe.logs import configure
 from tests.inspector import exchanges
-from tests.inspector.in_memory_store import InMemoryRecords
 from tests.inspector.page_server import TOKEN, admin_pages
+from tests.inspector.temporary_store import TemporaryRecords
 
 PRIVATE = [
     "/inspector/",
@@ -42,7 +42,7 @@ POLICY = (
 
 
 @pytest.fixture(autouse=True)
-def _recorded(records: InMemoryRecords) -> None:
+def _recorded(records: TemporaryRecords) -> None:
     records.add([exchanges.image_request()])
     records.keep_medium(exchanges.PICTURE_HASH, "image/png", exchanges.PICTURE)
 
@@ -155,7 +155,7 @@ async def test_a_browser_that_has_logged_in_sees_the_pages_until_it_logs_out(
         assert answer.status == 401
 
 
-async def test_a_new_token_ends_what_began_with_the_old_one(records: InMemoryRecords) -> None:
+async def test_a_new_token_ends_what_began_with_the_old_one(records: TemporaryRecords) -> None:
     pages = admin_pages(records)
     async with (
         TestServer(build_application(pages, configure("critical", "json"))) as server,
@@ -182,7 +182,7 @@ async def test_a_new_token_ends_what_began_with_the_old_one(records: InMemoryRec
     ],
 )
 async def test_another_site_can_not_delete(
-    browser: ClientSession, server: TestServer, records: InMemoryRecords, headers: dict[str, str], status: int
+    browser: ClientSession, server: TestServer, records: TemporaryRecords, headers: dict[str, str], status: int
 ) -> None:
     own = origin(server)["Origin"]
     sent = {name: own if value == "own" else value for name, value in headers.items()}
@@ -200,7 +200,7 @@ async def test_another_site_can_not_log_in(server: TestServer, site: str) -> Non
         assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
 
 
-async def test_the_token_itself_needs_no_origin(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_the_token_itself_needs_no_origin(client: ClientSession, records: TemporaryRecords) -> None:
     async with client.post(CLEAR) as answer:
         assert (answer.status, records.get("image-1")) == (200, None)
 
@@ -229,7 +229,7 @@ async def test_the_token_opens_the_port_by_any_name(client: ClientSession) -> No
         assert answer.status == 200
 
 
-async def test_without_a_token_in_the_settings_nothing_is_shown(records: InMemoryRecords) -> None:
+async def test_without_a_token_in_the_settings_nothing_is_shown(records: TemporaryRecords) -> None:
     pages = admin_pages(records, token="")
     async with (
         TestServer(build_application(pages, configure("critical", "json"))) as server,
@@ -241,7 +241,7 @@ async def test_without_a_token_in_the_settings_nothing_is_shown(records: InMemor
                 assert (answer.status, "listen:" in text, exchanges.QUESTION in text) == (401, True, False)
 
 
-async def test_the_supervisor_asks_for_the_token_and_a_worker_for_none(records: InMemoryRecords) -> None:
+async def test_the_supervisor_asks_for_the_token_and_a_worker_for_none(records: TemporaryRecords) -> None:
     log = configure("critical", "json")
     pages = admin_pages(records, token="", is_private=True)
     async with TestServer(build_application(pages, log)) as worker:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
 import pytest
 
-from gateway.inspector.diff import Number, at, compare, describe_media, leaves, media, read, show
+from gateway.inspector.diff import Number, at, compare, describe_media, key_of, leaves, media, read, show
+from gateway.observe.media import shorten_media
 
 HASH = "7c" * 32
 MARK = f"[MEDIA type=image/png length=774 sha256={HASH}]"
@@ -93,6 +95,60 @@ CASES: dict[str, tuple[Any, Any, Found]] = {
     "text instead of JSON": ("one text", "another one", [("changed", "", "")]),
     "an empty list is a value": ({"a": []}, {"a": {}}, [("changed", "a", "a")]),
 }
+
+
+@pytest.mark.parametrize("size", [3, 9, 30, 47, 48, 60, 700, 5000])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"data": "DATA"}, {"source": {"bytes": "DATA"}}),
+        ({"data": "DATA"}, {"image_url": {"url": "data:image/png;base64,DATA"}}),
+        ({"url": "data:image/png;base64,DATA"}, {"bytes": "DATA"}),
+        ({"url": "data:image/png;base64,DATA"}, {"url2": "data:image/jpeg;base64,DATA"}),
+        ({"data": "DATA"}, {"messages": '[{"image": {"bytes": "DATA"}}]'}),
+        ({"url": "data:image/png;base64,DATA"}, {"prompt": 'not JSON: {"bytes": "DATA"'}),
+    ],
+)
+def test_a_medium_of_any_size_has_moved(before: Any, after: Any, size: int) -> None:
+    """A small one has no mark."""
+    text = base64.b64encode(b"\x89PNG\r\n\x1a\n".ljust(size, b"\1")[:size]).decode()
+    old, new = (read(shorten_media(json.dumps(one).replace("DATA", text).encode()).decode()) for one in (before, after))
+    assert [change.kind for change in compare(old, new)] == ["moved"]
+
+
+@pytest.mark.parametrize("size", [20, 200, 5000])
+def test_a_document_that_is_sent_as_its_text_has_moved(size: int) -> None:
+    text = "Opening hours, all days. " * (size // 25 + 1)
+    before = json.dumps({"data": base64.b64encode(text.encode()).decode()})
+    old = read(shorten_media(before.encode()).decode())
+    assert [change.kind for change in compare(old, {"content": [{"text": text}]})] == ["moved"]
+
+
+REMEMBERED = frozenset(map(key_of, ["First question", "First answer"]))
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": [{"type": "text", "text": text}]}
+
+
+@pytest.mark.parametrize("wrap", [lambda turns: turns, json.dumps])
+def test_what_comes_from_memory_is_neither_added_nor_moved(wrap: Any) -> None:
+    turns = [said("user", "First question"), said("assistant", "First answer"), said("user", "Next question")]
+    before = {"input": [said("user", "Next question")]}
+    changes = compare(read(json.dumps(before)), {"parameters": {"messages": wrap(turns)}}, REMEMBERED)
+    kinds: dict[str, list[str]] = {}
+    for change in changes:
+        kinds.setdefault(change.kind, []).append(show(change.after.path if change.after else ()))
+    assert set(kinds) == {"moved", "memory"}
+    assert len(kinds["memory"]) == 6
+    assert all("[0].content" in path or "[1].content" in path or path.endswith("role") for path in kinds["memory"])
+    assert all("[2]" in path for path in kinds["moved"])
+
+
+def test_what_the_client_sends_again_is_not_from_memory() -> None:
+    turns = [said("user", "First question"), said("user", "Next question")]
+    kinds = [one.kind for one in compare({"input": turns}, {"messages": turns}, REMEMBERED)]
+    assert set(kinds) == {"moved"}
 
 
 @pytest.mark.parametrize(("before", "after", "expected"), CASES.values(), ids=CASES)

@@ -17,8 +17,8 @@ from gateway.config.schema import Secret
 from gateway.inspector import access, live
 from gateway.observe.logs import configure
 from tests.inspector import exchanges
-from tests.inspector.in_memory_store import InMemoryRecords
 from tests.inspector.page_server import TOKEN, admin_pages
+from tests.inspector.temporary_store import TemporaryRecords
 
 LIVE = "/inspector/api/live"
 
@@ -68,7 +68,7 @@ def ids(rows: list[dict[str, Any]]) -> list[str]:
     return [row["id"] for row in rows]
 
 
-async def test_new_exchanges_come_and_old_ones_do_not(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_new_exchanges_come_and_old_ones_do_not(client: ClientSession, records: TemporaryRecords) -> None:
     records.add([exchanges.passed(1, 1.0)])
     async with listening(client) as events:
         records.add([exchanges.passed(2, 2.0), exchanges.passed(3, 3.0)])
@@ -78,14 +78,16 @@ async def test_new_exchanges_come_and_old_ones_do_not(client: ClientSession, rec
         assert events.last_id == 4
 
 
-async def test_only_what_matches_comes(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_only_what_matches_comes(client: ClientSession, records: TemporaryRecords) -> None:
     async with listening(client, "agent=museum-guide") as events:
         records.add([exchanges.passed(1, 1.0), exchanges.image_request(2), exchanges.legacy(3, 1.0)])
         assert ids(await events.next("rows")) == ["image-2"]
         assert events.last_id == 3  # what does not match need not be read again
 
 
-async def test_a_connection_continues_where_the_last_one_ended(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_a_connection_continues_where_the_last_one_ended(
+    client: ClientSession, records: TemporaryRecords
+) -> None:
     records.add([exchanges.passed(n, 1.0) for n in range(5)])
     async with listening(client, "after=4", **{"Last-Event-ID": "2"}) as events:
         assert ids(await events.next("rows")) == ["passed-2", "passed-3", "passed-4"]
@@ -95,7 +97,7 @@ async def test_a_connection_continues_where_the_last_one_ended(client: ClientSes
 
 @pytest.mark.parametrize("found", [0, 1])
 async def test_nothing_is_left_out_between_the_list_and_its_live_continuation(
-    client: ClientSession, records: InMemoryRecords, found: int
+    client: ClientSession, records: TemporaryRecords, found: int
 ) -> None:
     records.add([*[exchanges.image_request(1)] * found, exchanges.passed(2, 1.0)])
     async with client.get("/inspector/api/exchanges?agent=museum-guide") as answer:
@@ -107,7 +109,7 @@ async def test_nothing_is_left_out_between_the_list_and_its_live_continuation(
 
 
 async def test_a_connection_that_had_no_exchange_yet_can_be_continued(
-    client: ClientSession, records: InMemoryRecords
+    client: ClientSession, records: TemporaryRecords
 ) -> None:
     records.add([exchanges.passed(1, 1.0)])
     async with listening(client) as events:
@@ -117,10 +119,10 @@ async def test_a_connection_that_had_no_exchange_yet_can_be_continued(
         assert ids(await events.next("rows")) == ["passed-2"]
 
 
-async def test_another_store_is_shown_from_its_beginning(records: InMemoryRecords) -> None:
+async def test_another_store_is_shown_from_its_beginning(records: TemporaryRecords) -> None:
     """As after a reload with another directory, or when the directory was deleted."""
     records.add([exchanges.passed(n, 1.0) for n in range(5)])
-    pages, other = admin_pages(records), InMemoryRecords()
+    pages, other = admin_pages(records), TemporaryRecords()
     async with (
         TestServer(build_application(pages, configure("critical", "json"))) as server,
         ClientSession(server.make_url("/"), headers=BEARER) as client,
@@ -142,7 +144,7 @@ async def test_head_gets_no_events(server: TestServer) -> None:
     writer.close()
 
 
-async def test_many_exchanges_come_in_order(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_many_exchanges_come_in_order(client: ClientSession, records: TemporaryRecords) -> None:
     records.add([exchanges.passed(n, 1.0) for n in range(500)])
     seen: list[str] = []
     async with listening(client, "after=0") as events:
@@ -151,7 +153,7 @@ async def test_many_exchanges_come_in_order(client: ClientSession, records: InMe
     assert seen == [f"passed-{n}" for n in range(500)]
 
 
-async def test_a_store_that_fails_is_reported_and_tried_again(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_a_store_that_fails_is_reported_and_tried_again(client: ClientSession, records: TemporaryRecords) -> None:
     async with listening(client) as events:
         records.fails = "The disk is full."
         assert (await events.next("problem"))["reason"] == "The disk is full."
@@ -183,7 +185,7 @@ async def test_a_logout_ends_the_live_list(browser: ClientSession) -> None:
 
 
 @pytest.mark.usefixtures("_often")
-async def test_a_new_token_ends_the_live_list(records: InMemoryRecords) -> None:
+async def test_a_new_token_ends_the_live_list(records: TemporaryRecords) -> None:
     pages = admin_pages(records)
     async with (
         TestServer(build_application(pages, configure("critical", "json"))) as server,
@@ -196,7 +198,7 @@ async def test_a_new_token_ends_the_live_list(records: InMemoryRecords) -> None:
             await response.read()
 
 
-async def test_all_connections_end_with_the_gateway(records: InMemoryRecords) -> None:
+async def test_all_connections_end_with_the_gateway(records: TemporaryRecords) -> None:
     pages = admin_pages(records)
     async with (
         TestServer(build_application(pages, configure("critical", "json"))) as server,

@@ -29,9 +29,11 @@ from gateway.observe.record import (
     Step,
     Usage,
 )
+from gateway.recording.records import summarized
+from gateway.recording.store import Loss
 from tests.inspector import exchanges
-from tests.inspector.in_memory_store import InMemoryRecords
 from tests.inspector.page_server import TOKEN, admin_pages
+from tests.inspector.temporary_store import TemporaryRecords
 
 TEMPLATES = Path(pages.__file__).parent / "templates"
 TABS = ("overview", "request", "response", "llm", "headers")
@@ -84,7 +86,7 @@ async def json_of(client: ClientSession, path: str, status: int = 200) -> Any:
     return json.loads(await text_of(client, path, status))
 
 
-async def test_rows_newest_first_by_pages(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_rows_newest_first_by_pages(client: ClientSession, records: TemporaryRecords) -> None:
     records.add(exchanges.mixed(25, 1_760_000_000.0, 100.0))
     seen, before = [], ""
     while True:
@@ -102,7 +104,7 @@ async def test_a_limit_out_of_range_is_refused(client: ClientSession, limit: str
     assert answer["error"]["problems"][0]["field"] == "limit"
 
 
-async def test_a_row_holds_what_the_list_shows(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_a_row_holds_what_the_list_shows(client: ClientSession, records: TemporaryRecords) -> None:
     records.add([exchanges.image_request(), exchanges.refused(2, 1_760_000_000.0)])
     refused, image = (await json_of(client, "/inspector/api/exchanges"))["rows"]
     assert image == {
@@ -118,13 +120,119 @@ async def test_a_row_holds_what_the_list_shows(client: ClientSession, records: I
         "agent_id": "Xq3vD5kBmuseum",
         "type": "flow",
         "provider": "bedrock/converse",
-        "strategy": "message_slot",
+        "strategy": "wrap",
         "codes": ["SYSTEM_FOLDED"],
+        "notices": ["SYSTEM_FOLDED"],
+        "problems": [],
         "input_tokens": 1840,
         "output_tokens": 22,
         "error": "",
+        "cost": 0.00585,
+        "currency": "USD",
+        "session": "gws-0",
+        "question": exchanges.QUESTION,
+        "answer": exchanges.ANSWER,
+        "image": exchanges.PICTURE_HASH,
+        "media": 1,
     }
     assert (refused["codes"], refused["error"]) == (["MEDIA_NEEDS_UPGRADE"], "UndeliverableContent")
+    assert refused["answer"] == "[input[1].source] this agent's connector has no place for media"
+
+
+async def test_rows_in_another_order(client: ClientSession, records: TemporaryRecords) -> None:
+    records.add([exchanges.passed(n, 1_760_000_000.0 + n % 3) for n in range(5)])
+    records.add([exchanges.image_request(9, 1_760_000_000.0)])
+    seen, before = [], ""
+    while True:
+        page = await json_of(client, f"/inspector/api/exchanges?sort=-took&limit=2{before}")
+        seen += [row["id"] for row in page["rows"]]
+        if page["next"] is None:
+            break
+        before = f"&before={page['next']}"
+    assert seen == ["image-9", *(f"passed-{n}" for n in (4, 3, 2, 1, 0))]
+    answer = await json_of(client, "/inspector/api/exchanges?sort=size", 400)
+    assert answer["error"]["problems"][0]["field"] == "sort"
+    answer = await json_of(client, "/inspector/api/exchanges?before=99", 400)
+    assert "was deleted" in answer["error"]["problems"][0]["reason"]
+
+
+async def test_an_overview_with_losses_in_words(client: ClientSession, records: TemporaryRecords) -> None:
+    records.add(exchanges.mixed(16, 1_760_000_000.0, 600.0))
+    records.note_losses([Loss("queue", "", 1209, 1_760_000_000.0), Loss("opensearch", "429", 1, 1_760_000_000.0)])
+    found = await json_of(client, "/inspector/api/overview?since=1700000000&status=4xx")
+    assert (found["exchanges"], found["errors"], found["runs"]) == (2, 2, 2)
+    assert found["losses"] == [
+        "1,209 exchanges were not recorded: requests came faster than they can be recorded. Record less "
+        "(`inspector.passthrough: none`), or raise `inspector.queue` and `inspector.queue_bytes`.",
+        "1 exchange was not written to opensearch: the data stream of OpenSearch failed. The log has the error: 429.",
+    ]
+    assert (await json_of(client, "/inspector/api/overview?until=1700000000"))["losses"] == []
+    await json_of(client, "/inspector/api/overview?limit=1", 400)
+
+
+async def test_a_conversation_is_a_page(client: ClientSession, records: TemporaryRecords) -> None:
+    turns = [
+        exchanges.image_request(1, 1_760_000_000.0, conversation="gws/1"),
+        exchanges.legacy(2, 1_760_000_060.0),
+        exchanges.image_request(
+            3,
+            1_760_000_120.0,
+            conversation="gws/1",
+            status=400,
+            answered=exchanges.message({"error": {"reason": "too many tokens"}, "status": 400}),
+            delivery=Delivery("museum-guide", remembered=2),
+        ),
+    ]
+    records.add(turns[::-1])
+    page = await text_of(client, "/inspector/sessions/gws%2F1")
+    assert page.count('class="card turn"') == 2
+    assert page.index(exchanges.ANSWER) < page.index("The cluster answered 400: too many tokens")
+    assert "From memory: 2 earlier messages of this conversation" in page
+    assert "Where is my parcel" not in page
+    assert "No run of the conversation none is recorded" in await text_of(client, "/inspector/sessions/none", 404)
+
+
+async def test_an_exchange_knows_its_neighbours_in_the_list(client: ClientSession, records: TemporaryRecords) -> None:
+    records.add(exchanges.mixed(16, 1_760_000_000.0, 600.0))
+    page = await text_of(client, "/inspector/exchanges/image-6?list=agent%3Dmuseum-guide%26range%3D7d")
+    assert re.findall(r'id="(previous|next)" href="/inspector/exchanges/([^?]+)', page) == [
+        ("previous", "image-8"),
+        ("next", "image-3"),
+    ]
+    page = await text_of(client, "/inspector/exchanges/image-6?list=agent%3Dmuseum-guide%26sort%3Dtime")
+    assert 'id="next" href="/inspector/exchanges/image-8?' in page
+    for broken in ("agnet%3Da", "status%3Dbad", "sort%3Dx", "text%3D*"):
+        assert 'id="next"' not in await text_of(client, f"/inspector/exchanges/image-6?list={broken}")
+
+
+async def test_a_strategy_explains_itself_and_no_card_is_empty(
+    client: ClientSession, records: TemporaryRecords
+) -> None:
+    records.add([exchanges.image_request(1), exchanges.passed(2, 1.0)])
+    page = await text_of(client, "/inspector/exchanges/image-1")
+    assert "<b>wrap</b> The conversation is in the agent&#39;s parameter for messages" in page
+    assert "Timeline" in page
+    passed = await text_of(client, "/inspector/exchanges/passed-2")
+    assert re.findall(r"<h2[^>]*>([^<]+)</h2>", passed) == ["Facts", "Copy this", "Keys"]
+
+
+async def test_a_failed_passthrough_says_what_the_cluster_said(
+    client: ClientSession, records: TemporaryRecords
+) -> None:
+    body = exchanges.message({"error": {"type": "index_not_found_exception", "reason": "no such index [x]"}})
+    records.add([summarized(replace(exchanges.passed(1, 1.0), status=404, response=body))])
+    row = (await json_of(client, "/inspector/api/exchanges"))["rows"][0]
+    assert row["answer"] == "The cluster answered 404: no such index [x]"
+    assert "The cluster answered 404: no such index [x]" in await text_of(client, "/inspector/exchanges/passed-1")
+
+
+async def test_a_thumbnail_that_is_not_kept_is_a_picture_of_one(
+    client: ClientSession, records: TemporaryRecords
+) -> None:
+    records.keep_medium(exchanges.PICTURE_HASH, "image/png", exchanges.PICTURE)
+    for sha256, kind in ((exchanges.PICTURE_HASH, "image/png"), ("0" * 64, "image/svg+xml")):
+        async with client.get(f"/inspector/media/{sha256}?thumbnail=1") as answer:
+            assert (answer.status, answer.content_type) == (200, kind)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +247,7 @@ async def test_a_row_holds_what_the_list_shows(client: ClientSession, records: I
         ("agent=museum-guide&status=400", []),
     ],
 )
-async def test_filters(client: ClientSession, records: InMemoryRecords, query: str, ids: list[str]) -> None:
+async def test_filters(client: ClientSession, records: TemporaryRecords, query: str, ids: list[str]) -> None:
     now = time.time()
     records.add(
         [exchanges.image_request(1), exchanges.refused(2, now), exchanges.legacy(3, now), exchanges.passed(4, now)]
@@ -165,16 +273,16 @@ async def test_a_filter_that_can_not_be_used_is_named(client: ClientSession, que
     assert [problem["field"] for problem in document["error"]["problems"]] == fields
 
 
-async def test_a_whole_exchange(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_a_whole_exchange(client: ClientSession, records: TemporaryRecords) -> None:
     records.add([exchanges.image_request()])
     document = await json_of(client, "/inspector/api/exchanges/image-1")
-    assert (document["delivery"]["strategy"], len(document["steps"])) == ("message_slot", 5)
+    assert (document["delivery"]["strategy"], len(document["steps"])) == ("wrap", 5)
     missing = await json_of(client, "/inspector/api/exchanges/none", 404)
     assert missing["error"]["type"] == "NotRecorded"
     assert "none" in missing["error"]["reason"]
 
 
-async def test_where_the_image_went(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_where_the_image_went(client: ClientSession, records: TemporaryRecords) -> None:
     records.add([exchanges.image_request()])
     document = await json_of(client, "/inspector/api/exchanges/image-1/diff?side=request")
     assert ["moved", "input[1].source.data", "parameters.messages»[0].content[1].image.source.bytes"] in [
@@ -185,14 +293,14 @@ async def test_where_the_image_went(client: ClientSession, records: InMemoryReco
         one[:3] for one in llm["changes"]
     ]
     answer = await json_of(client, "/inspector/api/exchanges/image-1/diff?side=response")
-    assert ["moved", "inference_results[0].output[0].result", "output[0].text"] in [
+    assert ["moved", "inference_results[0].output[0].result", "message.content[0].text"] in [
         one[:3] for one in answer["changes"]
     ]
     await json_of(client, "/inspector/api/exchanges/image-1/diff?side=left", 400)
 
 
 @pytest.mark.parametrize("tab", TABS)
-async def test_each_tab_of_each_kind(client: ClientSession, records: InMemoryRecords, tab: str) -> None:
+async def test_each_tab_of_each_kind(client: ClientSession, records: TemporaryRecords, tab: str) -> None:
     bare = ExchangeRecord("bare", 1.0, 0.0, "GET", "/", "passthrough", 0)
     raw = replace(bare, id="raw", request=HttpMessage((), Body(3, "AAAA", "base64")), response=HttpMessage())
     records.add([exchanges.image_request(), exchanges.refused(2, 1.0), exchanges.passed(3, 1.0), bare, raw])
@@ -200,7 +308,7 @@ async def test_each_tab_of_each_kind(client: ClientSession, records: InMemoryRec
         assert "</html>" in await text_of(client, f"/inspector/exchanges/{id}?tab={tab}&to=llm&list=agent%3Da")
 
 
-async def test_a_refusal_says_what_to_do(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_a_refusal_says_what_to_do(client: ClientSession, records: TemporaryRecords) -> None:
     records.add([exchanges.refused(1, 1_760_000_000.0), exchanges.image_request(2)])
     refused, sent = [await text_of(client, f"/inspector/exchanges/{name}") for name in ("refused-1", "image-2")]
     assert (exchanges.UPGRADE in refused, exchanges.UPGRADE in sent) == (True, False)
@@ -208,7 +316,7 @@ async def test_a_refusal_says_what_to_do(client: ClientSession, records: InMemor
 
 
 async def test_the_request_shows_the_thumbnail_and_never_the_image_itself(
-    client: ClientSession, records: InMemoryRecords
+    client: ClientSession, records: TemporaryRecords
 ) -> None:
     records.add([exchanges.image_request()])
     page = await text_of(client, "/inspector/exchanges/image-1?tab=request")
@@ -223,7 +331,7 @@ async def test_a_page_of_errors_names_what_is_wrong(client: ClientSession) -> No
     assert "1, 7, 30" in await text_of(client, "/inspector/migration?days=2", 400)
 
 
-async def test_long_texts_are_cut_and_can_be_had_whole(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_long_texts_are_cut_and_can_be_had_whole(client: ClientSession, records: TemporaryRecords) -> None:
     long = "word " * 1000
     body = json.dumps({"input": [{"text": long}], "inner": json.dumps({"text": long})})
     records.add([exchanges.image_request(request=exchanges.message(body), forwarded=None)])
@@ -238,7 +346,7 @@ async def test_long_texts_are_cut_and_can_be_had_whole(client: ClientSession, re
     await text_of(client, "/inspector/exchanges/image-1/text?part=request&path={", 400)
 
 
-async def test_a_surrogate_in_json_is_shown_as_its_escape(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_a_surrogate_in_json_is_shown_as_its_escape(client: ClientSession, records: TemporaryRecords) -> None:
     sent, got = ({"\ud800": name, "input": "\ud83d cut"} for name in ("one", "two"))
     request, forwarded = exchanges.message(sent), exchanges.message(got)
     records.add([exchanges.image_request(1, request=request, forwarded=forwarded, response=request)])
@@ -251,12 +359,12 @@ async def test_a_surrogate_in_json_is_shown_as_its_escape(client: ClientSession,
 
 
 @pytest.mark.parametrize("path", ["{}", "[[1]]", "[{}]", "[1.5]", "[", "0"])
-async def test_a_path_that_is_none_is_refused(client: ClientSession, records: InMemoryRecords, path: str) -> None:
+async def test_a_path_that_is_none_is_refused(client: ClientSession, records: TemporaryRecords, path: str) -> None:
     records.add([exchanges.image_request(1)])
     assert "a JSON list" in await text_of(client, path_of("image-1", f"/text?part=request&path={quote(path)}"), 400)
 
 
-async def test_bodies_of_many_lines_are_cut(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_bodies_of_many_lines_are_cut(client: ClientSession, records: TemporaryRecords) -> None:
     body = json.dumps([{"n": n} for n in range(20_000)])
     records.add([exchanges.image_request(request=exchanges.message(body), forwarded=None)])
     page = await text_of(client, "/inspector/exchanges/image-1?tab=request")
@@ -264,7 +372,7 @@ async def test_bodies_of_many_lines_are_cut(client: ClientSession, records: InMe
     assert page.count('class="line') == 3000
 
 
-async def test_bodies_that_are_too_large_are_not_read(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_bodies_that_are_too_large_are_not_read(client: ClientSession, records: TemporaryRecords) -> None:
     body = json.dumps({"input": "x" * 2_100_000})
     large = exchanges.message(body)
     records.add([exchanges.image_request(request=large), exchanges.image_request(2, request=large, forwarded=None)])
@@ -286,7 +394,7 @@ async def test_bodies_that_are_too_large_are_not_read(client: ClientSession, rec
     ],
 )
 async def test_only_raster_images_are_shown(
-    client: ClientSession, records: InMemoryRecords, kind: str, shown: str
+    client: ClientSession, records: TemporaryRecords, kind: str, shown: str
 ) -> None:
     data = b"<svg onload=alert(1)>"
     sha256 = hashlib.sha256(data).hexdigest()
@@ -299,14 +407,14 @@ async def test_only_raster_images_are_shown(
             assert answer.status == 404
 
 
-async def test_values_for_filters(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_values_for_filters(client: ClientSession, records: TemporaryRecords) -> None:
     records.add(exchanges.mixed(8, 1_760_000_000.0, 100.0))
     values = await json_of(client, "/inspector/api/values")
     assert values["agent"] == ["museum-guide", "support-desk"]
     assert set(values) == {"agent", "type", "provider", "strategy", "status", "notice"}
 
 
-async def test_migration(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_migration(client: ClientSession, records: TemporaryRecords) -> None:
     records.add(exchanges.mixed(80, time.time(), 3600.0))
     report = await json_of(client, "/inspector/api/migration?days=1")
     total: dict[str, int] = {}
@@ -325,7 +433,7 @@ async def test_migration(client: ClientSession, records: InMemoryRecords) -> Non
     )
 
 
-async def test_files(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_files(client: ClientSession, records: TemporaryRecords) -> None:
     records.add(exchanges.mixed(250, time.time(), 3600.0))
     har = await json_of(client, "/inspector/export.har?agent=museum-guide")
     assert len(har["log"]["entries"]) == 94
@@ -336,7 +444,7 @@ async def test_files(client: ClientSession, records: InMemoryRecords) -> None:
 
 
 async def test_a_har_file_that_can_not_be_finished_breaks_off(
-    client: ClientSession, records: InMemoryRecords, monkeypatch: pytest.MonkeyPatch
+    client: ClientSession, records: TemporaryRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = exchanges.message(json.dumps("x" * 300_000))
     records.add([exchanges.image_request(n, id=f"i{n}", request=large) for n in range(10)])
@@ -354,7 +462,7 @@ async def test_a_har_file_that_can_not_be_finished_breaks_off(
             await answer.read()
 
 
-async def test_a_store_that_fails_is_reported(client: ClientSession, records: InMemoryRecords) -> None:
+async def test_a_store_that_fails_is_reported(client: ClientSession, records: TemporaryRecords) -> None:
     records.fails = "The file exchanges.db can't be read: disk I/O error."
     document = await json_of(client, "/inspector/api/exchanges", 503)
     assert (document["error"]["type"], document["error"]["reason"]) == ("RecordsUnavailable", records.fails)
@@ -375,7 +483,7 @@ async def test_without_recording_the_page_says_how_to_turn_it_on() -> None:
 
 
 @pytest.mark.parametrize("tab", TABS)
-async def test_markup_in_any_field_is_escaped(client: ClientSession, records: InMemoryRecords, tab: str) -> None:
+async def test_markup_in_any_field_is_escaped(client: ClientSession, records: TemporaryRecords, tab: str) -> None:
     records.add([attacked()])
     for to in ("cluster", "llm"):
         page = await text_of(client, path_of(attacked().id, f"?tab={tab}&to={to}&list=%3Cscript%3Ealert(3)%22%3E"))

@@ -6,6 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
 from aiohttp import ClientSession
 
 from gateway.config.inspector import SqliteExchanges
@@ -50,6 +51,19 @@ async def test_the_store_of_the_settings_is_shown(start_gateway: StartGateway, t
             await gateway.reload(other, configure("critical", "json"))
             await asyncio.gather(*gateway._retiring)
     assert not list((tmp_path / "one").glob("*-wal"))  # the store that was replaced is closed
+
+
+@pytest.mark.parametrize(("host", "named"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1")])
+async def test_the_page_names_the_real_address(
+    start_gateway: StartGateway, tmp_path: Path, host: str, named: str
+) -> None:
+    over = settings(tmp_path, "one")
+    over["listen"]["data_host"] = host
+    gateway = await start_gateway(UPSTREAM, UseCase(), over)
+    headers = {"Authorization": "Bearer t0ken-of-the-tests"}
+    url = f"http://127.0.0.1:{gateway.admin_port}/inspector/"
+    async with ClientSession(headers=headers) as client, client.get(url) as answer:
+        assert f"curl http://{named}:{gateway.data_port}/_plugins/_ml/agents/" in await answer.text()
 
 
 async def test_without_the_inspector_no_file_is_made(start_gateway: StartGateway, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.observe.record import ExchangeRecord
+from gateway.recording.store import Loss
 from tests.wire import PATIENCE
 
 
@@ -21,6 +22,7 @@ class MemorySink:
     def __init__(self, fails: Callable[[], None] = lambda: None) -> None:
         self.records: list[ExchangeRecord] = []
         self.media: dict[str, tuple[str, bytes]] = {}
+        self.losses: list[Loss] = []
         self.is_closed = False
         self._fails = fails
         self._changed = threading.Condition()
@@ -37,6 +39,11 @@ class MemorySink:
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
         self.media[sha256] = (media_type, data)
+
+    def note_losses(self, losses: Sequence[Loss]) -> None:
+        with self._changed:
+            self.losses += losses
+            self._changed.notify_all()
 
     def close(self) -> None:
         self.is_closed = True

@@ -1,4 +1,4 @@
-// The migration view: bars of requests by form for each agent, legacy clients, refusals.
+// The migration view: agents as a table that can be sorted, legacy clients, refusals, and bars of requests by form.
 
 import { fetchJson, find, make } from "./dom.js";
 import { count, moment } from "./format.js";
@@ -6,15 +6,38 @@ import { count, moment } from "./format.js";
 const FORMS = ["legacy", "unified", "native", "refused"];
 const HEIGHT = 72;
 
-function chart(name, rows, report) {
-  const total = Object.fromEntries(FORMS.map((form) => [form, rows.reduce((sum, row) => sum + row[form], 0)]));
-  const all = FORMS.reduce((sum, form) => sum + total[form], 0);
-  const share = (form) => Math.round((100 * total[form]) / all);
+const total = (rows, form) => rows.reduce((sum, row) => sum + row[form], 0);
+
+/** One entry for each agent: its rows, sums by form, share of what was not legacy, and what an upgrade would end. */
+function readAgents(report) {
+  const agents = new Map();
+  for (const row of report.adoption) {
+    if (!agents.has(row.agent_id)) agents.set(row.agent_id, { id: row.agent_id, name: "", rows: [] });
+    const agent = agents.get(row.agent_id);
+    agent.rows.push(row);
+    agent.name ||= row.agent_name;
+  }
+  for (const agent of agents.values()) {
+    for (const form of FORMS) agent[form] = total(agent.rows, form);
+    agent.requests = FORMS.reduce((sum, form) => sum + agent[form], 0);
+    const sent = agent.requests - agent.refused;
+    agent.share = sent ? (agent.unified + agent.native) / sent : null;
+    const ended = report.refusals.filter((row) => row.agent_id === agent.id && row.upgrade);
+    agent.ended = ended.reduce((sum, row) => sum + row.requests, 0);
+    agent.codes = ended.map((row) => row.code);
+  }
+  return [...agents.values()];
+}
+
+function chart(agent, report) {
+  const { rows } = agent;
+  const share = (form) => Math.round((100 * agent[form]) / agent.requests);
   const buckets = Math.max(1, Math.ceil((report.until - report.since) / report.bucket) + 1);
   const first = Math.floor(report.since / report.bucket) * report.bucket;
   const highest = Math.max(...rows.map((row) => FORMS.reduce((sum, form) => sum + row[form], 0)), 1);
+  const name = agent.name || agent.id || "no agent";
   const svg = make("svg", { viewBox: `0 0 ${buckets * 10} ${HEIGHT}`, preserveAspectRatio: "none", class: "chart", role: "img",
-    "aria-label": `${name}: ${FORMS.map((form) => `${form} ${count(total[form])}`).join(", ")} requests` });
+    "aria-label": `${name}: ${FORMS.map((form) => `${form} ${count(agent[form])}`).join(", ")} requests` });
   for (const row of rows) {
     let y = HEIGHT;
     const x = Math.round((row.bucket - first) / report.bucket) * 10;
@@ -29,17 +52,41 @@ function chart(name, rows, report) {
   }
   return make("article", { class: "agent" },
     make("h3", {}, name),
-    make("p", { class: "shares" }, FORMS.filter((form) => total[form]).map((form) =>
-      make("span", {}, make("i", { class: `swatch ${form}` }), `${form} ${share(form)}% (${count(total[form])})`))),
+    make("p", { class: "shares" }, FORMS.filter((form) => agent[form]).map((form) =>
+      make("span", {}, make("i", { class: `swatch ${form}` }), `${form} ${share(form)}% (${count(agent[form])})`))),
     svg,
     make("p", { class: "axis" }, make("span", {}, moment(report.since)), make("span", {}, moment(report.until))));
 }
 
-function table(label, heads, rows) {
-  const head = make("thead", {}, make("tr", {}, heads.map((text) => make("th", { scope: "col" }, text))));
-  const lines = rows.map((cells) => make("tr", {}, cells.map((cell) => make("td", {}, cell))));
+/**
+ * A table that can be sorted. columns: { head, value(row), cell(row), number }. The first order is by `by`, the largest
+ * first.
+ */
+function table(label, columns, rows, by) {
+  const body = make("tbody");
+  const heads = columns.map(({ head, number }, index) => {
+    const button = make("button", { type: "button", class: "sort" }, head);
+    button.addEventListener("click", () => order(index, index !== by || !descending));
+    return make("th", { scope: "col", ...(number ? { class: "number" } : {}) }, button);
+  });
+  let descending = true;
+  function order(index, isDescending) {
+    by = index;
+    descending = isDescending;
+    const key = columns[index].value;
+    const sign = descending ? -1 : 1;
+    const sorted = [...rows].sort((one, other) => {
+      const [a, b] = [key(one), key(other)];
+      return sign * (typeof a === "string" ? a.localeCompare(b) : (a ?? -1) - (b ?? -1));
+    });
+    body.replaceChildren(...sorted.map((row) => make("tr", {}, columns.map(({ head, cell, number }) =>
+      make("td", { "data-head": head, ...(number ? { class: "number" } : {}) }, make("span", {}, cell(row)))))));
+    heads.forEach((head, n) => (n === by
+      ? head.setAttribute("aria-sort", descending ? "descending" : "ascending") : head.removeAttribute("aria-sort")));
+  }
+  order(by, true);
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
-    make("table", {}, head, make("tbody", {}, lines)));
+    make("table", { class: "stacked" }, make("thead", {}, make("tr", {}, heads)), body));
 }
 
 /** A sentence with parts in backticks as code. */
@@ -47,37 +94,58 @@ function sentence(text) {
   return text.split("`").map((part, number) => (number % 2 ? make("code", {}, part) : part));
 }
 
-function showAdoption(report) {
-  const agents = new Map();
-  for (const row of report.adoption) {
-    if (!agents.has(row.agent_id)) agents.set(row.agent_id, []);
-    agents.get(row.agent_id).push(row);
-  }
-  const charts = [...agents].map(([id, rows]) => chart(rows.find((row) => row.agent_name)?.agent_name || id || "no agent", rows, report));
+const named = (name, id) => [make("b", {}, name || id || "no agent"), " ", make("small", {}, name ? id : "")];
+const percent = (share) => (share === null ? "–" : `${Math.round(100 * share)}%`);
+
+function bar(share) {
+  if (share === null) return "–";
+  const svg = make("svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", class: "share", "aria-hidden": "true" },
+    make("rect", { class: "track", width: 100, height: 8 }), make("rect", { class: "unified", width: 100 * share, height: 8 }));
+  return [make("span", { class: "percent" }, percent(share)), svg];
+}
+
+function ended(agent) {
+  if (!agent.ended) return make("span", { class: "note" }, agent.refused ? "none of its refusals" : "–");
+  const refusals = `${count(agent.ended)} refusal${agent.ended === 1 ? "" : "s"}`;
+  return [make("b", {}, refusals), ` (${[...new Set(agent.codes)].join(", ")}): `, make("code", {}, `mlc-gateway upgrade ${agent.id}`)];
+}
+
+function showAgents(agents, report) {
   const none = make("p", { class: "note" }, "No agent was run in this time. Run one through the gateway, or choose a longer time.");
-  find("adoption").replaceChildren(...(charts.length ? charts : [none]));
+  find("agents").replaceChildren(agents.length ? table("Agents", [
+    { head: "Agent", value: (row) => row.name || row.id, cell: (row) => make("a", { href: `/inspector/?${new URLSearchParams({ agent: row.id })}` }, named(row.name, row.id)) },
+    { head: "Requests", number: true, value: (row) => row.requests, cell: (row) => count(row.requests) },
+    { head: "Unified", value: (row) => row.share, cell: (row) => bar(row.share) },
+    { head: "Legacy", number: true, value: (row) => row.legacy, cell: (row) => count(row.legacy) },
+    { head: "Refusals", number: true, value: (row) => row.refused, cell: (row) => count(row.refused) },
+    { head: "An upgrade would end", value: (row) => row.ended, cell: ended },
+  ], agents, 3) : none);
+  find("adoption").replaceChildren(...(agents.length ? agents.map((agent) => chart(agent, report)) : [none.cloneNode(true)]));
 }
 
 function showLegacy(report) {
-  const rows = report.legacy_clients.map((row) => [row.user_agent || "unknown", make("code", {}, row.agent_id), count(row.requests), moment(row.last)]);
-  find("legacy").replaceChildren(rows.length
-    ? table("Legacy clients", ["User agent", "Agent", "Requests", "Last"], rows)
-    : make("p", { class: "note" }, "None in this time: every client sends the unified input."));
+  find("legacy").replaceChildren(report.legacy_clients.length ? table("Legacy clients", [
+    { head: "User agent", value: (row) => row.user_agent, cell: (row) => make("a", { href: `/inspector/?${new URLSearchParams({ client: row.user_agent, agent: row.agent_id })}` }, row.user_agent || "unknown") },
+    { head: "Agent", value: (row) => row.agent_name || row.agent_id, cell: (row) => named(row.agent_name, row.agent_id) },
+    { head: "Requests", number: true, value: (row) => row.requests, cell: (row) => count(row.requests) },
+    { head: "Last", value: (row) => row.last, cell: (row) => moment(row.last) },
+  ], report.legacy_clients, 2) : make("p", { class: "note" }, "None in this time: every client sends the unified input."));
 }
 
 function showRefusals(report) {
-  const rows = report.refusals.map((row) => [
-    make("a", { href: `/inspector/?${new URLSearchParams({ notice: row.code, agent: row.agent_id })}` }, row.code || "no code"),
-    sentence(row.meaning), row.agent_name || row.agent_id, count(row.requests), moment(row.last), make("span", {}, sentence(row.remedy))]);
-  find("refusals").replaceChildren(rows.length
-    ? table("Refusals", ["Code", "Because", "Agent", "Requests", "Last", "What would end them"], rows)
-    : make("p", { class: "note" }, "None in this time."));
+  find("refusals").replaceChildren(report.refusals.length ? table("Refusals", [
+    { head: "Code", value: (row) => row.code, cell: (row) => [make("a", { href: `/inspector/?${new URLSearchParams({ notice: row.code, agent: row.agent_id })}` }, row.code || "no code"), make("small", { class: "meaning" }, sentence(row.meaning))] },
+    { head: "Agent", value: (row) => row.agent_name || row.agent_id, cell: (row) => named(row.agent_name, row.agent_id) },
+    { head: "Requests", number: true, value: (row) => row.requests, cell: (row) => count(row.requests) },
+    { head: "Last", value: (row) => row.last, cell: (row) => moment(row.last) },
+    { head: "What would end them", value: (row) => row.remedy, cell: (row) => make("span", {}, sentence(row.remedy)) },
+  ], report.refusals, 2) : make("p", { class: "note" }, "None in this time."));
 }
 
 async function show() {
   try {
     const report = await fetchJson(`/inspector/api/migration?days=${find("report").dataset.days}`);
-    showAdoption(report);
+    showAgents(readAgents(report), report);
     showLegacy(report);
     showRefusals(report);
   } catch (error) {

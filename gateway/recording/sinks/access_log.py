@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from gateway.observe.record import ExchangeRecord, HttpMessage
-from gateway.recording.store import StoreError
+from gateway.recording.store import Loss, StoreError
 
 _STDOUT = 1
 _UNSAFE = re.compile(r'[\x00-\x1f"\\\x7f-\U0010ffff]')
@@ -63,6 +63,9 @@ class AccessLog:
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
         """Do nothing: a line has no media."""
+
+    def note_losses(self, losses: Sequence[Loss]) -> None:
+        """Do nothing: the log has a line for each request that was recorded."""
 
     def close(self) -> None:
         """Do nothing: no file is open between two calls."""

@@ -19,7 +19,7 @@ import msgspec
 from gateway.config.inspector import AuditFile as Settings
 from gateway.observe.record import ExchangeRecord
 from gateway.recording.sinks.encoding import without_surrogates
-from gateway.recording.store import StoreError, audit_path
+from gateway.recording.store import Loss, StoreError, audit_path
 from gateway.storage.atomic_files import locked_file
 from gateway.storage.paths import UnusableFile, make_file
 
@@ -107,6 +107,9 @@ class AuditFile:
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
         """Do nothing: a line has a medium's type, size and hash."""
+
+    def note_losses(self, losses: Sequence[Loss]) -> None:
+        """Do nothing: the file has only exchanges."""
 
     def close(self) -> None:
         """Do nothing: no file is open between two calls."""

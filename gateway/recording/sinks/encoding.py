@@ -16,6 +16,7 @@ from gateway.observe.record import (
     RecordedError,
     Scheme,
     Step,
+    Summary,
     TraceContext,
     Usage,
 )
@@ -60,6 +61,7 @@ class _Head(Struct, frozen=True, array_like=True, gc=False):
     protocol: str
     sizes: tuple[int, int | None, int | None, int | None]
     scheme: Scheme = "http"
+    summary: Summary | None = None
 
 
 _HEAD = msgspec.msgpack.Decoder(_Head)
@@ -119,6 +121,7 @@ def encode(record: ExchangeRecord) -> tuple[bytes, bytes]:
             None if answered is None else answered.body.size,
         ),
         scheme=record.scheme,
+        summary=record.summary,
     )
     content = Content(request, forwarded, record.rendered, response, answered, record.steps, record.guardrails)
     return _ENCODER.encode(head), _ENCODER.encode(content)

@@ -22,7 +22,7 @@ from gateway.memory.stores.opensearch.cluster import BATCH, Cluster, ClusterErro
 from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
 from gateway.recording.sinks.encoding import without_surrogates
-from gateway.recording.store import StoreError
+from gateway.recording.store import Loss, StoreError
 
 _WAITING = 67_108_864
 """Most bytes of documents that wait to be sent; more are lost."""
@@ -83,6 +83,9 @@ class OpenSearchSink:
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
         """Do nothing: a document has a medium's type, size and hash."""
+
+    def note_losses(self, losses: Sequence[Loss]) -> None:
+        """Do nothing: the stream has only exchanges."""
 
     def close(self) -> None:
         """Send what waits, with one attempt, and end the thread."""

@@ -160,6 +160,7 @@ class RunsOnly:
         self._sink = sink
         self.name = sink.name
         self.keep_medium = sink.keep_medium
+        self.note_losses = sink.note_losses
         self.close = sink.close
 
     def add(self, records: Sequence[ExchangeRecord]) -> None:

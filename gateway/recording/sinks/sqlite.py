@@ -6,12 +6,11 @@ which exchanges become visible. Their text is indexed when few exchanges come in
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
 from gateway.recording.sinks import sqlite_queries as queries
 from gateway.recording.sinks.encoding import (
-    Content,
     decode_content,
     decode_head,
     encode,
@@ -30,7 +28,17 @@ from gateway.recording.sinks.encoding import (
     without_surrogates,
 )
 from gateway.recording.sinks.media_files import MediaFiles
-from gateway.recording.store import Filter, Row, StoreError, sqlite_directory
+from gateway.recording.sinks.searched_text import searched_text
+from gateway.recording.store import (
+    NEWEST_FIRST,
+    Filter,
+    Loss,
+    Overview,
+    Row,
+    Sort,
+    StoreError,
+    sqlite_directory,
+)
 from gateway.storage.paths import UnusableFile
 from gateway.storage.sqlite import (
     ForeignFile,
@@ -45,14 +53,32 @@ from gateway.storage.sqlite import (
 DATABASE = "records.sqlite3"
 APPLICATION_ID = int.from_bytes(b"MLCX", "big")
 """Marks SQLite files of exchanges (`PRAGMA application_id`)."""
-INSERT = f"INSERT INTO exchanges VALUES (NULL{', ?' * 17})"
+STEP, STEP_BYTES = 64, 1_000_000
+"""Most records that are indexed or deleted in one transaction, and their bytes; one record may have more.
+
+No other process can write meanwhile: for about 0.1 s.
+"""
+INSERT = f"INSERT INTO exchanges VALUES (?, ?, ?, 0{f', {chr(39) * 2}' * 12}, ?, ?)"
+"""The empty columns are those of version 1 that are in ``facts`` now. To remove them, SQLite would write all again."""
+
+
+def _fill_facts(connection: sqlite3.Connection) -> None:
+    """Write the facts of exchanges that an older gateway has stored. One that can't be read has none."""
+    rows = connection.execute("SELECT position, head FROM exchanges ORDER BY position")
+    while batch := rows.fetchmany(STEP):
+        values = []
+        for position, head in batch:
+            with suppress(msgspec.DecodeError):
+                values.append(queries.facts(position, decode_head(head)))
+        connection.executemany(queries.INSERT_FACTS, values)
+
+
 FORMAT = Format(
     APPLICATION_ID,
     "inspector.sqlite.directory",
     (
         (
-            # What can be filtered by, and the record: `head` is what a `Row` shows, `content` the rest. form: of the
-            # migration view; notices, problems: codes, each between two spaces.
+            # The record: `head` is what a `Row` shows, `content` the rest.
             """CREATE TABLE exchanges (
                 position INTEGER PRIMARY KEY AUTOINCREMENT,
                 id TEXT NOT NULL, started REAL NOT NULL, status INTEGER NOT NULL, intent TEXT NOT NULL,
@@ -65,32 +91,36 @@ FORMAT = Format(
             "CREATE TABLE indexed (last INTEGER NOT NULL)",
             "INSERT INTO indexed VALUES (0)",
         ),
+        (
+            # What can be filtered by, sorted and summed up, apart from the records: all of it is read in milliseconds.
+            f"CREATE TABLE facts ({queries.FACTS})",
+            _fill_facts,
+            "CREATE INDEX facts_by_time ON facts (started, position)",
+            # With what is summed up, so that the sums of all exchanges are read from the index alone.
+            f"""CREATE INDEX facts_by_minute ON facts ({queries.MINUTE}, started, seconds, status, intent, input_tokens,
+                output_tokens, cost, currency)""",
+            "CREATE INDEX facts_by_conversation ON facts (conversation, started) WHERE conversation != ''",
+            # Exchanges that were not recorded, by minute. detail: the error.
+            """CREATE TABLE losses (minute INTEGER NOT NULL, reason TEXT NOT NULL, detail TEXT NOT NULL,
+                exchanges INTEGER NOT NULL, last REAL NOT NULL, PRIMARY KEY (minute, reason, detail)) WITHOUT ROWID""",
+        ),
     ),
     # NORMAL: a loss of power may lose the newest exchanges; it never damages the file in WAL mode.
-    pragmas=("synchronous = NORMAL", "secure_delete = FAST", "journal_size_limit = 16777216"),
+    pragmas=("synchronous = NORMAL", "temp_store = MEMORY", "secure_delete = FAST", "journal_size_limit = 16777216"),
     layout=("auto_vacuum = INCREMENTAL",),
 )
 
-STEP, STEP_BYTES = 64, 1_000_000
-"""Most records that are indexed or deleted in one transaction, and their bytes; one record may have more.
-
-No other process can write meanwhile: for about 0.1 s.
-"""
-LONGEST = 1_048_576
-"""Characters of each body that are indexed."""
 _SEARCH_SECONDS = 5.0
 """How long a search may index what is not indexed yet."""
 _MEDIA_SECONDS = 3600.0
 """Media are kept so long before the oldest exchange: they are stored before their exchange, which may take long."""
 _MERGED = 500
 """Pages of the index that are merged in one transaction."""
+_MANY = 5000
+"""Exchanges with the words of a search from which the sums are read from an index over all exchanges."""
 _FREE = 8
 """The file is made smaller when one of so many pages is unused. As much is deleted at a time when it is full."""
-_NEWEST = 2**62
 _OF_A_VALUE = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
-_END = " \ue000 "
-"""Between two bodies: FTS5 takes it for a word, so that no phrase matches across it."""
-_ESCAPE = re.compile(r"(\\+)(?:u([0-9a-fA-F]{4})|([bfnrt])(\w*))?")
 
 _INTERVAL = 1.0
 _TRIM_SECONDS = 60.0
@@ -114,41 +144,85 @@ class SqliteStore:
 
     def add(self, records: Sequence[ExchangeRecord]) -> None:
         """Store the records in one transaction."""
-        rows = [_values(record) for record in records]
+        rows = [_encoded(record) for record in records]
         with self._writer.use() as connection, transaction(connection, "IMMEDIATE"):
-            connection.executemany(INSERT, rows)
+            first = _newest(connection) + 1
+            connection.executemany(
+                INSERT, [(first + n, one.id, one.started, head, content) for n, (one, head, content) in enumerate(rows)]
+            )
+            connection.executemany(
+                queries.INSERT_FACTS, [queries.facts(first + n, one) for n, (one, _, _) in enumerate(rows)]
+            )
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
         """Keep the bytes of a medium in a file."""
         with _file_errors(self.directory):
             self._media.keep(sha256, media_type, data)
 
-    def rows(self, wanted: Filter, before: int | None = None, limit: int = 100) -> list[Row]:
-        """Return the newest exchanges, or those before a position, newest first."""
-        return self._find(wanted, "<", _NEWEST if before is None else before, "DESC", limit)
+    def note_losses(self, losses: Sequence[Loss]) -> None:
+        """Add up exchanges that were not recorded, by minute."""
+        rows = [(one.last // 60, one.reason, one.detail, one.exchanges, one.last) for one in losses]
+        with self._writer.use() as connection, transaction(connection, "IMMEDIATE"):
+            connection.executemany(
+                """INSERT INTO losses VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE
+                SET exchanges = exchanges + excluded.exchanges, last = max(last, excluded.last)""",
+                rows,
+            )
+
+    def losses(self, since: float | None = None, until: float | None = None) -> list[Loss]:
+        """Return what was not recorded in a time, by reason and error, the most first."""
+        sql = """SELECT reason, detail, sum(exchanges) AS lost, max(last) FROM losses
+            WHERE last >= ? AND minute * 60 <= ? GROUP BY reason, detail ORDER BY lost DESC, reason, detail"""
+        times = (0.0 if since is None else since, queries.LARGEST if until is None else until)
+        with self._reader.use() as connection:
+            return [Loss(*row) for row in connection.execute(sql, times)]
+
+    def rows(self, wanted: Filter, before: int | None = None, limit: int = 100, sort: Sort = NEWEST_FIRST) -> list[Row]:
+        """Return the first exchanges in an order, or those that follow the one at the position `before`."""
+        condition = _with_words(self._condition(wanted))
+        with self._reader.use() as connection, transaction(connection, "DEFERRED"):
+            return _read(connection, queries.positions(connection, condition, before, limit, sort))
 
     def newer(self, wanted: Filter, after: int, limit: int = 100) -> list[Row]:
         """Return exchanges after a position, oldest first."""
-        return self._find(wanted, ">", after, "ASC", limit)
+        condition = _with_words(self._condition(wanted))
+        sql = f"SELECT position FROM facts WHERE position > ?{condition.sql} ORDER BY position LIMIT ?"
+        with self._reader.use() as connection, transaction(connection, "DEFERRED"):
+            found = connection.execute(sql, (min(after, queries.LARGEST), *condition.values, limit))
+            return _read(connection, [position for (position,) in found])
 
-    def _find(self, wanted: Filter, sign: str, position: int, direction: str, limit: int) -> list[Row]:
-        where, values, words = queries.condition(wanted)
-        if words:
+    def overview(self, wanted: Filter, buckets: int = 60) -> Overview:
+        """Return the exchanges that match, summed up."""
+        condition = self._condition(wanted)
+        with self._reader.use() as connection, transaction(connection, "DEFERRED"):
+            if condition.words:  # searched once
+                connection.execute("CREATE TEMP TABLE IF NOT EXISTS matches (position INTEGER PRIMARY KEY)")
+                connection.execute("DELETE FROM matches")
+                matches = connection.execute(f"INSERT INTO matches {_SEARCH}", (condition.words,)).rowcount
+                by_index = "+" if matches > _MANY else ""  # else they would be sorted to be summed up by minute
+                sql = f"{condition.sql} AND {by_index}position IN matches"
+                condition = queries.Condition(sql, condition.values)
+            return queries.overview(connection, condition, wanted, buckets)
+
+    def _condition(self, wanted: Filter) -> queries.Condition:
+        """Return the condition of a filter, and index what it searches."""
+        found = queries.condition(wanted)
+        if found.words:
             self._index_for_search()
-            where += " AND position IN (SELECT rowid FROM words WHERE words MATCH ?)"
-            values = (*values, words)
-        sql = (
-            f"SELECT position, head FROM exchanges WHERE position {sign} ?{where} ORDER BY position {direction} LIMIT ?"
-        )
-        with self._reader.use() as connection:
-            found = connection.execute(sql, (min(position, _NEWEST), *values, limit)).fetchall()
-        return [Row(position, _decode(decode_head, head, position)) for position, head in found]
+        return found
 
     def newest(self) -> int:
         """Return the last position that was given; 0 for none."""
         with self._reader.use() as connection:
-            row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'exchanges'").fetchone()
-        return int(row[0]) if row else 0
+            return _newest(connection)
+
+    def position(self, id: str) -> int | None:
+        """Return the position of the exchange with the id; None if there is none."""
+        if not id.isascii():
+            return None
+        with self._reader.use() as connection:
+            [found] = connection.execute("SELECT max(position) FROM exchanges WHERE id = ?", (id,)).fetchone()
+        return found if found is None else int(found)
 
     def get(self, id: str) -> ExchangeRecord | None:
         """Return the record with the id, whole; None if there is none."""
@@ -221,8 +295,8 @@ class SqliteStore:
         """Delete all exchanges and media."""
         with self._writer.use() as connection:
             with transaction(connection, "IMMEDIATE"):
-                connection.execute("DELETE FROM exchanges")
-                connection.execute("DELETE FROM words")
+                for table in ("exchanges", "facts", "losses", "words"):
+                    connection.execute(f"DELETE FROM {table}")
                 connection.execute("INSERT INTO words(words) VALUES('optimize')")  # else deleted words stay in the file
             _give_back(connection, all_pages=True)
             self._media.clear()
@@ -238,6 +312,7 @@ class SqliteStore:
             if seconds:
                 before = now - seconds
                 _delete(connection, _last_before(connection, before, now))
+                connection.execute("DELETE FROM losses WHERE last < ?", (before,))
             row = connection.execute("SELECT started FROM exchanges ORDER BY position LIMIT 1").fetchone()
             oldest = row[0] if row else now
             kept = max(before, oldest - _MEDIA_SECONDS) if oldest <= now else before  # else the clock was ahead
@@ -365,14 +440,35 @@ def _file_errors(directory: Path) -> Iterator[None]:
         raise StoreError(reason) from error
 
 
-def _values(record: ExchangeRecord) -> tuple[object, ...]:
-    """Return the values of a row, from ``id`` to ``content``."""
+def _encoded(record: ExchangeRecord) -> tuple[ExchangeRecord, bytes, bytes]:
+    """Return a record as it can be stored, with its bytes."""
     try:
-        head, content = encode(record)
+        return record, *encode(record)
     except UnicodeEncodeError:
         record = without_surrogates(record)
-        head, content = encode(record)
-    return (*queries.columns(record), head, content)
+        return record, *encode(record)
+
+
+_SEARCH = "SELECT rowid FROM words WHERE words MATCH ?"
+
+
+def _with_words(condition: queries.Condition) -> queries.Condition:
+    """Return the condition with the search of the text as SQL."""
+    if not condition.words:
+        return condition
+    return queries.Condition(f"{condition.sql} AND position IN ({_SEARCH})", (*condition.values, condition.words))
+
+
+def _newest(connection: sqlite3.Connection) -> int:
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'exchanges'").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _read(connection: sqlite3.Connection, positions: Iterable[int]) -> list[Row]:
+    """Return the rows at these positions."""
+    sql = "SELECT head FROM exchanges WHERE position = ?"
+    heads = ((position, connection.execute(sql, (position,)).fetchone()) for position in positions)
+    return [Row(position, _decode(decode_head, head, position)) for position, (head,) in heads]
 
 
 def _decode(decode: Callable[[bytes], Any], data: bytes, position: int) -> Any:
@@ -394,7 +490,7 @@ def _index_step(connection: sqlite3.Connection) -> bool:
             if last and size > STEP_BYTES:
                 break
             last = position
-            if text := _text(content):
+            if text := searched_text(content):
                 texts.append((position, text))
         connection.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", texts)
         if last:
@@ -404,10 +500,10 @@ def _index_step(connection: sqlite3.Connection) -> bool:
 
 def _last_before(connection: sqlite3.Connection, started: float, now: float) -> int | None:
     """Return the position of the last exchange that started before a time and comes before all others."""
-    sql = "SELECT position FROM exchanges WHERE started BETWEEN ? AND ? ORDER BY position LIMIT 1"
+    sql = "SELECT position FROM facts WHERE started BETWEEN ? AND ? ORDER BY position LIMIT 1"
     first = connection.execute(sql, (started, now)).fetchone()
-    sql = "SELECT max(position) FROM exchanges WHERE position < ? AND started < ?"
-    [last] = connection.execute(sql, (first[0] if first else _NEWEST, started)).fetchone()
+    sql = "SELECT max(position) FROM facts WHERE position < ? AND started < ?"
+    [last] = connection.execute(sql, (first[0] if first else queries.LARGEST, started)).fetchone()
     return None if last is None else int(last)
 
 
@@ -445,6 +541,7 @@ def _delete_oldest(connection: sqlite3.Connection, last: int) -> int:
                 break
         if rows:
             connection.execute("DELETE FROM exchanges WHERE position <= ?", (rows[-1],))
+            connection.execute("DELETE FROM facts WHERE position <= ?", (rows[-1],))
             connection.execute("DELETE FROM words WHERE rowid <= ?", (rows[-1],))
     return len(rows)
 
@@ -475,40 +572,3 @@ def _give_back(connection: sqlite3.Connection, all_pages: bool = False) -> None:
     if free and (all_pages or free * _FREE > read_pragma(connection, "page_count")):
         connection.executescript("PRAGMA incremental_vacuum")  # `execute` would end it after one page
         empty_log(connection)
-
-
-def _text(data: bytes) -> str:
-    """Return the text of a record's bodies; "" if it can't be read."""
-    try:
-        content = decode_content(data)
-    except msgspec.DecodeError:
-        return ""
-    return _END.join(unescape(text[:LONGEST]) for text in dict.fromkeys(_bodies(content)))
-
-
-def _bodies(content: Content) -> Iterable[str]:
-    for message in (content.request, content.forwarded, content.response, content.answered):
-        if message is not None and message.body.text and not message.body.encoding:
-            yield message.body.text
-    if content.rendered:
-        yield content.rendered
-
-
-def unescape(text: str) -> str:
-    """Return the words of a JSON text: escapes are replaced by what they stand for, or by a space.
-
-    JSON in a string of JSON has its escapes escaped, so ``\\\\n`` may be the end of a line there, or a backslash before
-    an ``n``: both readings of the word that follows are indexed.
-    """
-    if "\\" not in text:
-        return text
-    return _ESCAPE.sub(_unescaped, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    backslashes, code, letter, word = match.groups()
-    if code:
-        return chr(int(code, 16))
-    if letter is None:
-        return " "
-    return f" {word}" if len(backslashes) % 2 else f" {letter}{word} {word}"

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from gateway.observe.record import Delivery, ExchangeRecord
-from gateway.recording.store import Filter, InvalidFilter
+from gateway.observe.record import Delivery, ExchangeRecord, Usage
+from gateway.recording.sinks.searched_text import words_query
+from gateway.recording.store import SORTS, Bucket, Filter, InvalidFilter, Overview, Sort, Spent
 
 RUNS = ("execute", "execute_stream")
 """The intents that run an agent (`gateway.proxy.routes.RUNS`)."""
-_NO_DELIVERY = Delivery()
-_TERM = re.compile(r'"([^"]*)"?(\*?)|([^\s"]+)')
+LARGEST = 2**62
+_NO_DELIVERY, _NO_USAGE = Delivery(), Usage()
 _STATUS = re.compile(r"[1-9]\d\d")
 _CLASS = re.compile(r"[1-9]xx", re.IGNORECASE)
-_PREFIX = 3
-"""Least number of characters before a ``*``: shorter beginnings match too many words."""
-_LONG_END = re.compile(rf"[^\W_]{{{_PREFIX}}}$")
 _EQUAL = ("type", "provider", "strategy")
 
 
 class Condition(NamedTuple):
-    """What a row of ``exchanges`` must be like: SQL with its values. words: of the text, see `words_query`."""
+    """What a row of ``facts`` must be like: SQL with its values. words: of the text, see `words_query`."""
 
     sql: str
     values: tuple[Any, ...]
@@ -66,6 +65,15 @@ def condition(wanted: Filter) -> Condition:
         add("started <= ?", wanted.until)
     if wanted.status:
         add(*_status(wanted.status))
+    if wanted.session:
+        add("conversation != '' AND conversation = ?", wanted.session)  # the first part for the index, which has it
+    for name, column in _SPANS.items():
+        if text := getattr(wanted, name).strip():
+            least, most = _span(name, text)
+            if least is not None:
+                add(f"{column} >= ?", least)
+            if most is not None:
+                add(f"{column} <= ?", most)
     _check_encodable(wanted)
     return Condition("".join(f" AND {part}" for part in parts), tuple(values), words_query(wanted.text))
 
@@ -82,6 +90,30 @@ def _status(status: str) -> tuple[Any, ...]:
     raise InvalidFilter("status", f"{status!r} is neither a status such as 404, nor a class such as 4xx, nor error")
 
 
+_SPANS = {"took": "seconds", "cost": "cost"}
+_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m)?"
+_LIMIT = re.compile(rf"(<=?|>=?)?\s*{_NUMBER}")
+_RANGE = re.compile(rf"{_NUMBER}\s*-\s*{_NUMBER}")
+_UNITS = {None: 1.0, "ms": 0.001, "s": 1.0, "m": 60.0}
+
+
+def _span(field: str, text: str) -> tuple[float | None, float | None]:
+    """Return the least and the most that a filter such as ``>2``, ``<500 ms`` or ``1-5`` lets through.
+
+    Raises:
+        InvalidFilter: it has another form.
+    """
+    found = _RANGE.fullmatch(text)
+    if found is not None and (field == "took" or not (found[2] or found[4])):
+        return float(found[1]) * _UNITS[found[2] or found[4]], float(found[3]) * _UNITS[found[4]]
+    found = _LIMIT.fullmatch(text)
+    if found is None or (field == "cost" and found[3]):
+        example = "500 ms, >2 s, 1-5 s" if field == "took" else "0.01, >0.5, 0.1-1"
+        raise InvalidFilter(field, f"{text!r} is neither a limit nor a range, such as {example}")
+    limit = float(found[2]) * _UNITS[found[3]]
+    return (None, limit) if (found[1] or "").startswith("<") else (limit, None)
+
+
 def _check_encodable(wanted: Filter) -> None:
     for name in wanted.__struct_fields__:
         value = getattr(wanted, name)
@@ -92,36 +124,24 @@ def _check_encodable(wanted: Filter) -> None:
                 raise InvalidFilter(name, "is not Unicode text: it has a surrogate") from None
 
 
-def words_query(text: str) -> str:
-    """Return the query of FTS5 (https://www.sqlite.org/fts5.html#full_text_query_syntax) for a user's words; "" for "".
-
-    All words must be there: ``cat dog``. ``"black cat"`` is a phrase, ``cat*`` the beginning of a word. Case and
-    accents do not count. Everything else has no meaning: each word is quoted, so no input is a syntax error.
-
-    Raises:
-        InvalidFilter: it has no letter or digit, or fewer than three before a ``*``.
-    """
-    terms = []
-    for found in _TERM.finditer(text.replace("\0", " ")):
-        phrase, star, word = found.groups()
-        if word is not None:
-            star = "*" if word.endswith("*") else ""
-            phrase = word.rstrip("*")
-        if star and not _LONG_END.search(phrase):
-            raise InvalidFilter("text", f"{found[0]!r} needs at least {_PREFIX} letters or digits before the *")
-        if any(map(str.isalnum, phrase)):
-            terms.append(f'"{phrase}"{star}')
-    if text.strip() and not terms:
-        raise InvalidFilter("text", f"{text!r} has no letter or digit to search for")
-    return " AND ".join(terms)
+FACTS = (
+    "position INTEGER PRIMARY KEY, started REAL NOT NULL, seconds REAL NOT NULL, status INTEGER NOT NULL, "
+    "intent TEXT NOT NULL, form TEXT NOT NULL, target TEXT NOT NULL, client TEXT NOT NULL, user_agent TEXT NOT NULL, "
+    "agent_id TEXT NOT NULL, agent_name TEXT NOT NULL, type TEXT NOT NULL, provider TEXT NOT NULL, "
+    "strategy TEXT NOT NULL, notices TEXT NOT NULL, problems TEXT NOT NULL, conversation TEXT NOT NULL, "
+    "input_tokens INTEGER, output_tokens INTEGER, cost REAL, currency TEXT NOT NULL"
+)
+"""Columns of the table ``facts``. form: of the migration view; notices, problems: codes, each between two spaces."""
+INSERT_FACTS = f"INSERT INTO facts VALUES (?{', ?' * FACTS.count(',')})"
 
 
-def columns(record: ExchangeRecord) -> tuple[object, ...]:
-    """Return the values of a row of ``exchanges``, from ``id`` to ``problems``."""
-    delivery = record.delivery or _NO_DELIVERY
+def facts(position: int, record: ExchangeRecord) -> tuple[object, ...]:
+    """Return the values of a row of ``facts``."""
+    delivery, usage = record.delivery or _NO_DELIVERY, record.usage or _NO_USAGE
     return (
-        record.id,
+        position,
         record.started,
+        record.seconds,
         record.status,
         record.intent,
         form_of(record),
@@ -135,7 +155,133 @@ def columns(record: ExchangeRecord) -> tuple[object, ...]:
         delivery.strategy,
         _joined(delivery.notices),
         _joined(_problems(record)),
+        record.conversation,
+        usage.input,
+        usage.output,
+        usage.cost,
+        usage.currency,
     )
+
+
+_SORTED_BY = {
+    "time": "started",
+    "agent": "coalesce(nullif(agent_name, ''), agent_id)",
+    "status": "status",
+    "took": "seconds",
+    "tokens": "coalesce(input_tokens, 0) + coalesce(output_tokens, 0)",
+    "cost": "coalesce(cost, -1.0)",
+}
+assert tuple(_SORTED_BY) == SORTS
+
+
+def positions(
+    connection: sqlite3.Connection, wanted: Condition, before: int | None, limit: int, sort: Sort
+) -> list[int]:
+    """Return the positions of the first rows in an order, or of those after the one at `before`.
+
+    Raises:
+        InvalidFilter: there is no row at `before`.
+    """
+    key, sign, direction = _SORTED_BY[sort.by], "<" if sort.descending else ">", "DESC" if sort.descending else "ASC"
+    sql, values = f"SELECT position FROM facts WHERE 1{wanted.sql}", list(wanted.values)
+    if before is not None:
+        row = connection.execute(f"SELECT {key} FROM facts WHERE position = ?", (min(before, LARGEST),)).fetchone()
+        if row is None:
+            raise InvalidFilter("before", "the exchange at this position was deleted: load the list again")
+        sql += f" AND ({key}, position) {sign} (?, ?)"
+        values += [row[0], before]
+    sql += f" ORDER BY {key} {direction}, position {direction} LIMIT ?"
+    return [position for (position,) in connection.execute(sql, (*values, limit))]
+
+
+_RUN_SQL = f"intent IN ({', '.join(repr(intent) for intent in RUNS)})"
+_ERROR_SQL = "(status = 0 OR status >= 400)"
+_WIDTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800)
+"""Seconds of a bucket that a person finds even."""
+
+
+MINUTE = "CAST(started / 60 AS INTEGER)"
+"""An expression that has an index of its own, so that nothing is sorted to sum up by minute."""
+_SAMPLE = 20_000
+"""Times of which p50 and p95 are exact. Of more, so many are chosen by their positions, evenly over all."""
+
+
+def overview(connection: sqlite3.Connection, wanted: Condition, given: Filter, most: int) -> Overview:
+    """Return what is stored of the matching exchanges, summed up. most: buckets of the histogram."""
+    found = f"FROM facts WHERE 1{wanted.sql}"
+    sql = f"""SELECT {MINUTE}, min(started), max(started), count(*), sum({_ERROR_SQL}), sum({_RUN_SQL}),
+        sum(input_tokens), sum(output_tokens), count(input_tokens), count(cost), sum(cost),
+        min(nullif(currency, '')), max(currency) {found} GROUP BY {MINUTE}"""
+    minutes = connection.execute(sql, wanted.values).fetchall()
+    if not minutes:
+        return Overview()
+    count, errors, runs, read, written, metered, priced = (sum(row[n] or 0 for row in minutes) for n in range(3, 10))
+    since = min(row[1] for row in minutes) if given.since is None else given.since
+    until = max(max(row[2] for row in minutes) if given.until is None else given.until, since)
+    width, buckets = _buckets(connection, wanted, minutes, since, until, most)
+    times = _times(connection, f"{found} AND {_RUN_SQL}" if runs else found, wanted.values, runs or count)
+    return Overview(
+        count,
+        errors,
+        runs,
+        _percentile(times, 0.5),
+        _percentile(times, 0.95),
+        read,
+        written,
+        metered,
+        _spent(connection, found, wanted.values, minutes) if priced else (),
+        since,
+        until,
+        width,
+        buckets,
+    )
+
+
+def _spent(
+    connection: sqlite3.Connection, found: str, values: tuple[Any, ...], minutes: list[tuple[Any, ...]]
+) -> tuple[Spent, ...]:
+    """Return what runs cost. Almost always there is one currency, and the sums by minute have it."""
+    currencies = {one for row in minutes for one in row[11:13] if one}
+    if len(currencies) <= 1:
+        return (Spent("".join(currencies), sum(row[10] or 0.0 for row in minutes), sum(row[9] for row in minutes)),)
+    sql = f"SELECT currency, sum(cost), count(*) {found} AND cost IS NOT NULL GROUP BY currency ORDER BY currency"
+    return tuple(Spent(*row) for row in connection.execute(sql, values))
+
+
+def _buckets(
+    connection: sqlite3.Connection,
+    wanted: Condition,
+    minutes: list[tuple[Any, ...]],
+    since: float,
+    until: float,
+    most: int,
+) -> tuple[float, tuple[Bucket, ...]]:
+    """Return the seconds of a bucket, and the buckets that are not empty. Short ones are counted in the store."""
+    whole = math.ceil((until - since) / most)
+    width = next((one for one in _WIDTHS if one * (most - 1) >= until - since), whole)
+    rows: Iterable[tuple[float, int, int]] = ((60.0 * row[0], row[3], row[4]) for row in minutes)
+    if width < 60:
+        sql = f"SELECT started, 1, {_ERROR_SQL} FROM facts WHERE 1{wanted.sql} ORDER BY started"
+        rows = connection.execute(sql, wanted.values)
+    counted: dict[float, tuple[int, int]] = {}
+    for started, exchanges, failed in rows:
+        start = started // width * width
+        before = counted.get(start, (0, 0))
+        counted[start] = before[0] + exchanges, before[1] + failed
+    return float(width), tuple(Bucket(start, *numbers) for start, numbers in sorted(counted.items()))
+
+
+def _times(connection: sqlite3.Connection, found: str, values: tuple[Any, ...], count: int) -> list[float]:
+    """Return the seconds that exchanges took, sorted; see `_SAMPLE`. found: the SQL from FROM on."""
+    sql = f"SELECT seconds {found}"
+    if count > _SAMPLE:  # Knuth's multiplicative hash, so that no pattern of positions is preferred
+        sql += f" AND (position * 2654435761 & 4294967295) < {2**32 * _SAMPLE // count}"
+    return sorted([seconds for (seconds,) in connection.execute(sql, values)])
+
+
+def _percentile(times: list[float], share: float) -> float | None:
+    """Return the least time that is at least as long as so many of all (nearest rank)."""
+    return times[max(0, math.ceil(share * len(times)) - 1)] if times else None
 
 
 def form_of(record: ExchangeRecord) -> str:
@@ -170,8 +316,8 @@ _VALUES = {
     "client": "client",
     "intent": "intent",
 }
-"""Fields of `Filter`, and their values in ``exchanges``."""
-_LATEST = "(SELECT * FROM exchanges ORDER BY position DESC LIMIT 20000)"
+"""Fields of `Filter`, and their values in ``facts``."""
+_LATEST = "(SELECT * FROM facts ORDER BY position DESC LIMIT 20000)"
 _FORMS = ("legacy", "unified", "native", "refused")
 
 
@@ -211,7 +357,7 @@ def adoption(connection: sqlite3.Connection, since: float, bucket_seconds: float
     return _rows(
         connection,
         f"""SELECT agent_id, max(agent_name) AS agent_name, CAST(started / ? AS INTEGER) * ? AS bucket, {forms}
-        FROM exchanges WHERE form != '' AND started >= ? GROUP BY agent_id, bucket ORDER BY agent_id, bucket""",
+        FROM facts WHERE form != '' AND started >= ? GROUP BY agent_id, bucket ORDER BY agent_id, bucket""",
         (bucket_seconds, bucket_seconds, since),
     )
 
@@ -220,8 +366,8 @@ def legacy_clients(connection: sqlite3.Connection, since: float) -> list[dict[st
     """Return the rows of `RecordStore.legacy_clients`, the most requests first."""
     return _rows(
         connection,
-        """SELECT user_agent, agent_id, count(*) AS requests, max(started) AS last FROM exchanges
-        WHERE form = 'legacy' AND started >= ? GROUP BY user_agent, agent_id
+        """SELECT user_agent, agent_id, max(agent_name) AS agent_name, count(*) AS requests, max(started) AS last
+        FROM facts WHERE form = 'legacy' AND started >= ? GROUP BY user_agent, agent_id
         ORDER BY requests DESC, user_agent, agent_id""",
         (since,),
     )
@@ -233,7 +379,7 @@ def refusals(connection: sqlite3.Connection, since: float) -> list[dict[str, Any
     for row in _rows(
         connection,
         """SELECT agent_id, max(agent_name) AS agent_name, problems, count(*) AS requests, max(started) AS last
-        FROM exchanges WHERE form = 'refused' AND started >= ? GROUP BY agent_id, problems""",
+        FROM facts WHERE form = 'refused' AND started >= ? GROUP BY agent_id, problems""",
         (since,),
     ):
         for code in row.pop("problems").split():

@@ -19,7 +19,7 @@ from gateway.config.schema import Traces
 from gateway.observe.record import ExchangeRecord
 from gateway.observe.redact import describe_fault
 from gateway.recording.sinks.spans import count_traces, make_spans
-from gateway.recording.store import StoreError
+from gateway.recording.store import Loss, StoreError
 
 _DELAY_MS = 1_000
 _BATCH = 4_096
@@ -78,6 +78,9 @@ class TraceSink:
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
         """Do nothing: spans have no media."""
+
+    def note_losses(self, losses: Sequence[Loss]) -> None:
+        """Do nothing: collectors get traces only."""
 
     def close(self) -> None:
         """Send what waits.

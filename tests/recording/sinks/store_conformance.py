@@ -22,9 +22,10 @@ from gateway.observe.record import (
     RecordedError,
     RecordedProblem,
     Step,
+    Summary,
     Usage,
 )
-from gateway.recording.store import Filter, InvalidFilter, RecordStore
+from gateway.recording.store import Filter, InvalidFilter, Loss, Overview, RecordStore, Sort, Spent
 from tests.recording.records import record
 
 NewStore = Callable[[], RecordStore]
@@ -45,6 +46,7 @@ FULL = record(
     rendered='{"x": 1}',
     answered=HttpMessage((), Body(2, "{}")),
     guardrails=({"name": "g", "allowed": True},),
+    summary=Summary("Why?", "No.", "a" * 64, 2),
     scheme="https",
 )
 
@@ -106,7 +108,9 @@ class StoreConformance:
         first = store.rows(Filter(), limit=2)
         assert ids(first) == ["5", "4"]
         assert ids(store.rows(Filter(), before=first[-1].position, limit=2)) == ["3", "2"]
-        assert ids(store.rows(Filter(), before=2**70)) == ["5", "4", "3", "2", "1"]
+        with pytest.raises(InvalidFilter, match="was deleted") as error:
+            store.rows(Filter(), before=2**70)
+        assert error.value.field == "before"
 
     def test_the_newest_position_counts_what_was_deleted(self, store: RecordStore) -> None:
         assert store.newest() == 0
@@ -160,6 +164,47 @@ class StoreConformance:
             thread.join()
         assert sorted(seen) == sorted(f"{n}-{m}-{x}" for n in range(writers) for m in range(each) for x in "ab")
 
+    def test_rows_are_by_the_time_of_their_beginning(self, store: RecordStore) -> None:
+        """A long run is stored after those that began later."""
+        store.add(numbered(2, 3))
+        store.add(numbered(1, 4))
+        assert ids(store.rows(Filter())) == ["4", "3", "2", "1"]
+        first = store.rows(Filter(), limit=2)
+        assert ids(store.rows(Filter(), before=first[-1].position)) == ["2", "1"]
+        assert ids(store.newer(Filter(), 0)) == ["2", "3", "1", "4"]
+
+    @pytest.mark.parametrize(
+        ("by", "order"),
+        [
+            ("time", "123"),
+            ("agent", "132"),
+            ("status", "213"),
+            ("took", "312"),
+            ("tokens", "231"),
+            ("cost", "321"),
+        ],
+    )
+    def test_rows_in_another_order_by_pages(self, store: RecordStore, by: str, order: str) -> None:
+        values: list[dict[str, Any]] = [
+            {"delivery": Delivery("a"), "status": 400, "seconds": 2.0, "usage": Usage(5, 5, 0.3)},
+            {"delivery": Delivery("c"), "status": 200, "seconds": 3.0, "usage": None},
+            {"delivery": Delivery("b"), "status": 500, "seconds": 1.0, "usage": Usage(3, 4, 0.001)},
+        ]
+        if by == "cost":
+            values[1]["usage"], values[2]["usage"] = Usage(1, 1, 0.2), Usage(1, 1)
+        for number, given in enumerate(values, 1):
+            store.add(numbered(number, **given))
+        for descending, expected in ((False, order), (True, order[::-1])):
+            sort = Sort(by, descending)
+            first = store.rows(Filter(), limit=2, sort=sort)
+            rest = store.rows(Filter(), before=first[-1].position, sort=sort)
+            assert ids(first) + ids(rest) == list(expected)
+            assert ids(store.rows(Filter(), before=rest[0].position, sort=sort.reversed))[::-1] == ids(first)
+
+    def test_the_position_of_a_record(self, store: RecordStore) -> None:
+        store.add(numbered(1, 2))
+        assert [store.position(id) for id in ("1", "2", "3", "ü")] == [1, 2, None, None]
+
     # Filters
 
     @pytest.mark.parametrize(
@@ -197,6 +242,18 @@ class StoreConformance:
             (Filter(until=FULL.started), True),
             (Filter(until=FULL.started - 1), False),
             (Filter(since=float("nan")), False),
+            (Filter(session="c1"), True),
+            (Filter(session="c"), False),
+            (Filter(took="0.5"), True),
+            (Filter(took=">0.4"), True),
+            (Filter(took="<500 ms"), True),
+            (Filter(took="<499ms"), False),
+            (Filter(took="0.1-1"), True),
+            (Filter(took="1 - 2 s"), False),
+            (Filter(took="0.005m-0.01m"), True),
+            (Filter(cost=">=0.5"), True),
+            (Filter(cost="<=0.4"), False),
+            (Filter(cost="0.5-0.6"), True),
             (Filter(text="hello"), True),
             (Filter(text="hello answer x"), True),
             (Filter(text="hello nobody"), False),
@@ -223,7 +280,19 @@ class StoreConformance:
             store.rows(Filter(status=status))
         assert error.value.field == "status"
 
-    @pytest.mark.parametrize("field", ["path", "agent", "notice", "text", "client", "intent"])
+    @pytest.mark.parametrize(
+        "wanted", [Filter(took="slow"), Filter(took="1s-"), Filter(took="-1"), Filter(cost="1 s"), Filter(cost=">")]
+    )
+    def test_bad_spans(self, store: RecordStore, wanted: Filter) -> None:
+        with pytest.raises(InvalidFilter, match="neither a limit nor a range") as error:
+            store.rows(wanted)
+        assert getattr(wanted, error.value.field)
+
+    def test_without_a_cost_no_limit_of_it_matches(self, store: RecordStore) -> None:
+        store.add(numbered(1))
+        assert store.rows(Filter(cost="<1")) == store.rows(Filter(cost=">0")) == []
+
+    @pytest.mark.parametrize("field", ["path", "agent", "notice", "text", "client", "intent", "session"])
     def test_a_surrogate_is_a_bad_filter(self, store: RecordStore, field: str) -> None:
         with pytest.raises(InvalidFilter, match="surrogate") as error:
             store.rows(Filter(**{field: "abc\ud800"}))
@@ -366,8 +435,8 @@ class StoreConformance:
         store.add(numbered(4, user_agent="new", delivery=Delivery(strategy="wrap")))
         store.add(numbered(-900, user_agent="old", **legacy))
         assert store.legacy_clients(1000.0) == [
-            {"user_agent": "java", "agent_id": "a1", "requests": 2, "last": 1003.0},
-            {"user_agent": "curl", "agent_id": "a1", "requests": 1, "last": 1001.0},
+            {"user_agent": "java", "agent_id": "a1", "agent_name": "", "requests": 2, "last": 1003.0},
+            {"user_agent": "curl", "agent_id": "a1", "agent_name": "", "requests": 1, "last": 1001.0},
         ]
 
     def test_refusals(self, store: RecordStore) -> None:
@@ -386,6 +455,53 @@ class StoreConformance:
             {"agent_id": "a1", "agent_name": "One", "code": "P2", "requests": 1, "last": 1003.0},
             {"agent_id": "a2", "agent_name": "", "code": "undeliverable", "requests": 1, "last": 1004.0},
         ]
+
+    # Sums
+
+    def test_an_overview(self, store: RecordStore) -> None:
+        assert store.overview(Filter()) == Overview()
+        used = [Usage(100, 10, 0.5, "USD"), Usage(200, 20, 0.25, "USD"), Usage(None, 1), None]
+        for number, usage in enumerate(used):
+            store.add(numbered(60 * number, seconds=1.0 + number, usage=usage, status=500 if number == 3 else 200))
+        store.add(numbered(300, intent="passthrough", seconds=99.0, status=404))
+        found = store.overview(Filter())
+        assert (found.exchanges, found.runs, found.errors) == (5, 4, 2)
+        assert (found.p50, found.p95) == (2.0, 4.0)
+        assert (found.input_tokens, found.output_tokens, found.metered) == (300, 31, 2)
+        assert found.spent == (Spent("USD", 0.75, 2),)
+        assert (found.since, found.until) == (1000.0, 1300.0)
+        assert sum(bucket.exchanges for bucket in found.buckets) == 5
+        assert sum(bucket.errors for bucket in found.buckets) == 2
+        assert all(bucket.start <= 1300 < bucket.start + 60 * found.seconds for bucket in found.buckets)
+        errors = store.overview(Filter(status="error", text="hello"))
+        assert (errors.exchanges, errors.runs, errors.p95) == (2, 1, 4.0)
+        passed = store.overview(Filter(intent="passthrough"))
+        assert (passed.runs, passed.p50, passed.spent) == (0, 99.0, ())
+
+    def test_an_overview_in_two_currencies(self, store: RecordStore) -> None:
+        store.add(numbered(1, 2, usage=Usage(1, 1, 0.5, "USD")))
+        store.add(numbered(3, usage=Usage(1, 1, 0.25, "EUR")))
+        assert store.overview(Filter()).spent == (Spent("EUR", 0.25, 1), Spent("USD", 1.0, 2))
+
+    @pytest.mark.parametrize("seconds", [10.0, 7200.0, 30 * 86400.0])
+    def test_the_histogram_has_at_most_so_many_buckets(self, store: RecordStore, seconds: float) -> None:
+        store.add([record(id=str(n), started=1000.0 + n * seconds / 500) for n in range(501)])
+        found = store.overview(Filter(), 40)
+        assert 10 <= len(found.buckets) <= 40
+        assert sum(bucket.exchanges for bucket in found.buckets) == 501
+        assert len({bucket.start % found.seconds for bucket in found.buckets}) == 1
+
+    def test_losses_are_added_up(self, store: RecordStore, new_store: NewStore) -> None:
+        assert store.losses() == []
+        store.note_losses([Loss("queue", "", 5, 600.0), Loss("sqlite", "disk full", 1, 610.0)])
+        again = new_store()
+        again.note_losses([Loss("queue", "", 4, 615.0), Loss("queue", "", 2, 5000.0)])
+        assert store.losses() == [Loss("queue", "", 11, 5000.0), Loss("sqlite", "disk full", 1, 610.0)]
+        assert store.losses(since=700.0) == [Loss("queue", "", 2, 5000.0)]
+        assert store.losses(until=700.0) == [Loss("queue", "", 9, 615.0), Loss("sqlite", "disk full", 1, 610.0)]
+        again.clear()
+        assert store.losses() == []
+        again.close()
 
     # Clear
 

@@ -10,13 +10,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.config.inspector import SqliteExchanges
-from gateway.observe.record import Body, ExchangeRecord, HttpMessage
+from gateway.observe.record import Body, Delivery, ExchangeRecord, HttpMessage, Usage
 from gateway.recording.sinks import sqlite as module
+from gateway.recording.sinks import sqlite_queries as queries
+from gateway.recording.sinks.encoding import encode
 from gateway.recording.sinks.sqlite import DATABASE, SqliteStore, used_bytes
-from gateway.recording.store import Filter, StoreError
+from gateway.recording.store import Filter, Loss, Spent, StoreError
 from gateway.storage.sqlite import empty_log
 from tests.recording.records import record
 from tests.recording.sinks.store_conformance import NewStore, StoreConformance, ids, numbered, with_body
@@ -123,6 +126,52 @@ def test_a_record_that_cannot_be_read_says_so(open_store: Callable[..., SqliteSt
     with pytest.raises(StoreError, match="Exchange 1 can't be read"):
         store.rows(Filter())
     assert store.index(10.0)
+
+
+def test_what_an_older_gateway_stored_is_read(tmp_path: Path, open_store: Callable[..., SqliteStore]) -> None:
+    """A file of version 1: its tables, and records without what came later."""
+    (tmp_path / "inspector").mkdir()
+    known = record(
+        id="old", conversation="c1", usage=Usage(3, 4, 0.5, "USD"), delivery=Delivery("guide"), agent_id="a2"
+    )
+    head, content = encode(known)
+    older = msgspec.msgpack.encode(msgspec.msgpack.decode(head)[:21])
+    with closing(sqlite3.connect(tmp_path / "inspector" / DATABASE, isolation_level=None)) as file:
+        for statement in module.FORMAT.migrations[0]:
+            assert isinstance(statement, str)
+            file.execute(statement)
+        file.execute(f"PRAGMA application_id = {module.APPLICATION_ID}")
+        file.execute("PRAGMA user_version = 1")
+        columns = ("old", known.started, 200, "execute", "", known.target, *[""] * 9)
+        insert = f"INSERT INTO exchanges VALUES (NULL{', ?' * 17})"
+        file.executemany(insert, [(*columns, older, content), ("bad", 1.0, *columns[2:], b"\xc1", b"\xc1")])
+    store = open_store(seconds=0.0)
+    assert store.get("old") == known
+    assert ids(store.rows(Filter(session="c1", cost=">0.4", took="0.5", agent="guide"))) == ["old"]
+    assert store.overview(Filter()).spent == (Spent("USD", 0.5, 1),)
+    store.add(numbered(1))
+    assert ids(store.rows(Filter(text="hello"))) == ["old", "1"]
+
+
+def test_old_losses_are_forgotten(clock: Clock, open_store: Callable[..., SqliteStore]) -> None:
+    store = open_store(seconds=100.0)
+    store.note_losses([Loss("queue", "", 1, clock.now - 200), Loss("queue", "", 2, clock.now - 10)])
+    store.trim()
+    assert store.losses() == [Loss("queue", "", 2, clock.now - 10)]
+
+
+def test_times_of_many_exchanges_are_chosen_evenly(
+    open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "_SAMPLE", 1000)
+    store = open_store()
+    store.add([record(id=str(n), seconds=float(n)) for n in range(5000)])
+    found = store.overview(Filter())
+    assert (found.exchanges, found.runs) == (5000, 5000)
+    assert found.p50 is not None
+    assert found.p95 is not None
+    assert found.p50 == pytest.approx(2500, rel=0.05)
+    assert found.p95 == pytest.approx(4750, rel=0.02)
 
 
 def test_a_failed_write_leaves_nothing(open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch) -> None:
