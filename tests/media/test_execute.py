@@ -119,7 +119,7 @@ async def test_a_failure_is_the_clients_and_nothing_is_sent(start: Start, server
     error = (await answer.json())["error"]
     assert (answer.status, error["type"]) == (400, "UndeliverableContent")
     assert [(problem["field"], problem["code"]) for problem in error["problems"]] == [("input[2]", "MEDIA_NOT_FETCHED")]
-    assert error["reason"] == f"[input[2]] The image can't be fetched: its host answered with status {status}"
+    assert error["message"] == f"[input[2]] The image can't be fetched: its host answered with status {status}"
     assert deployment.simulator.received == []
 
 

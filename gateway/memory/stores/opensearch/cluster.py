@@ -324,7 +324,7 @@ class Cluster:
         )
 
 
-_PAGES = {"memory": "docs/operate/memory.md", "inspector": "docs/operate/inspector-stores.md"}
+_PAGES = {"memory": "docs/operate/memory.md", "inspector": "docs/operate/inspector.md"}
 _ADVICE: dict[int | str, str] = {
     BLOCKED: ". Free disk space, or remove the block from the index's settings (`index.blocks`)",
     401: ". Check `username` and `password` of `{0}.opensearch`, or its AWS credentials",
