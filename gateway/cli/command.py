@@ -25,6 +25,7 @@ EXIT_CODES = (
     ExitCode(1, ("rewrite",), "The gateway would refuse the request."),
     ExitCode(1, ("agents",), "An agent does not accept a kind of input that --require names."),
     ExitCode(1, ("upgrade",), "A connector that limits its agents can't be upgraded."),
+    ExitCode(1, ("rehearse",), "Less than --min-same of the requests arrive the same."),
     ExitCode(1, ("promote",), "The agent can't be promoted."),
     ExitCode(1, ("cleanup",), "Something can't be removed."),
     ExitCode(

@@ -63,15 +63,16 @@ async def _demo(show: Show, first: int, once: bool) -> int:
                 outcomes += answers
         show.end(outcomes)
         if not once:
+            ended = _signal_received()
             show.left_running(places)
-            await _wait_for_signal()
+            await ended.wait()
     return 1 if any(one.outcome == "lost" for one in outcomes) else 0
 
 
-async def _wait_for_signal() -> None:
-    """Wait for SIGINT or SIGTERM."""
+def _signal_received() -> asyncio.Event:
+    """Return the event of a SIGINT or SIGTERM, from now on."""
     received = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, received.set)
-    await received.wait()
+    return received

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,17 +15,16 @@ from gateway.agents.documents import needed, needed_connector, read_profile, too
 from gateway.agents.lookup import read_version
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail
-from gateway.errors import GatewayError, InvalidInput, Problem, UndeliverableContent
+from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.execute.body import payloads_of
-from gateway.execute.rewrite import Rewrite, RewriteOptions, is_native, rewrite_input, rewrite_native, rewrite_unproved
+from gateway.execute.rewrite import Rewrite, RewriteOptions, rewrite_for_agent, rewrite_unproved
 from gateway.execute.rewriter import new_turn_id
-from gateway.execute.streams import IN_ONE_PIECE, takes_whole
 from gateway.mlcommons.generations import version_notice
 from gateway.mlcommons.profile import AgentProfile
 from gateway.providers import registry
 from gateway.unified.model import AgentInput
 from gateway.unified.payloads import Payload, insert
-from gateway.unified.request import ExecuteRequest, read_execute
+from gateway.unified.request import read_execute
 
 _EXAMPLES = """\
 echo '{"input": "hello"}' | mlc-gateway rewrite --provider bedrock/converse
@@ -93,25 +91,11 @@ def _result(body: bytes, provider: str, documents: _Documents | None, stream: bo
         )
     else:
         profile = _profile(documents)
-        sent, unknown = _for_agent(profile, request, request.input, stream), version_notice(profile.version)
+        sent = rewrite_for_agent(profile, request, request.input, RewriteOptions(), new_turn_id(), streaming=stream)
+        unknown = version_notice(profile.version)
         if unknown:
             sent = replace(sent, plan=replace(sent.plan, notices=(unknown, *sent.plan.notices)))
     return _shown(sent, request.input, body)
-
-
-def _for_agent(profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput, stream: bool) -> Rewrite:
-    """Return what is sent. A stream that the cluster can't make is one of a whole answer, as the gateway makes it."""
-    if stream and not takes_whole(profile, request):
-        with suppress(UndeliverableContent):
-            return _rewrite(profile, request, agent_input, True)
-    sent = _rewrite(profile, request, agent_input, False)
-    return sent if not stream else replace(sent, plan=replace(sent.plan, notices=(*sent.plan.notices, IN_ONE_PIECE)))
-
-
-def _rewrite(profile: AgentProfile, request: ExecuteRequest, agent_input: AgentInput, stream: bool) -> Rewrite:
-    if is_native(profile, agent_input):
-        return rewrite_native(profile, request, agent_input, stream, new_turn_id(), RewriteOptions())
-    return rewrite_input(profile, request, agent_input, RewriteOptions(), new_turn_id(), streaming=stream)
 
 
 def _shown(sent: Rewrite, agent_input: AgentInput, body: bytes) -> dict[str, Any]:

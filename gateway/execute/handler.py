@@ -33,11 +33,18 @@ from gateway.execute.deliveries import (
 from gateway.execute.media import Inliner
 from gateway.execute.output import Outputs
 from gateway.execute.reporter import Reporter
-from gateway.execute.rewrite import Rewrite, RewriteOptions, is_native, move_question_to_input, rewrite_native
+from gateway.execute.rewrite import (
+    Rewrite,
+    RewriteOptions,
+    is_native,
+    move_question_to_input,
+    rewrite_native,
+    takes_whole,
+)
 from gateway.execute.rewriter import Rewriter, new_turn_id
 from gateway.execute.run_events import NOT_READ
 from gateway.execute.session_run import LegacyAgents, SessionRun, SessionRuns, concerns_memory
-from gateway.execute.streams import StreamWatch, WholeAnswer, retry_whole, takes_whole
+from gateway.execute.streams import StreamWatch, WholeAnswer, retry_whole
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import AgentType, Generation
 from gateway.mlcommons.profile import AgentProfile

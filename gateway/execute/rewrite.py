@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from gateway.delivery.advice import NAME_OR_TEXT, advise, use_another_agent
 from gateway.delivery.client_tools import leave_out
-from gateway.delivery.native import write_native
+from gateway.delivery.native import NativeInput, write_native
 from gateway.delivery.plain_chat import TextOnly
 from gateway.delivery.plan import Plan, Remembered, assume, describe
 from gateway.delivery.plan_cache import PlanCache
@@ -23,7 +24,7 @@ from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.memory_form import is_storable
 from gateway.mlcommons.profile import AgentProfile
-from gateway.mlcommons.sent_body import STREAM
+from gateway.mlcommons.sent_body import STREAM, has_streams, stream_form
 from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions, Provider
@@ -35,10 +36,14 @@ from gateway.unified.roles import question_text
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A request ready for the cluster. body: its pieces; None to forward the client's bytes unchanged."""
+    """A request ready for the cluster. body: its pieces; None to forward the client's bytes unchanged.
+
+    native: what a V2 agent gets as `input`, whose plan has no parameters; None for every other agent.
+    """
 
     plan: Plan
     body: list[Payload] | None
+    native: NativeInput | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,45 @@ class RewriteOptions:
     describe: bool = False
 
 
+IN_ONE_PIECE = Notice("STREAM_IN_ONE_PIECE", "the answer is sent as a stream once all of it is there")
 _OWN_TOOLS = "an agent that takes `input` itself runs its own tools only"
+
+
+def takes_whole(profile: AgentProfile, request: ExecuteRequest) -> bool:
+    """Return True if the cluster can't stream the agent's answer, or has no streams (before 3.3)."""
+    if not has_streams(profile) or profile.generation is Generation.UNIFIED_V2:
+        return True
+    return stream_form(profile, parameters_as_strings(request.parameters)) is None
+
+
+def rewrite_for_agent(
+    profile: AgentProfile,
+    request: ExecuteRequest,
+    agent_input: AgentInput,
+    policy: RewriteOptions,
+    turn_id: str,
+    plans: PlanCache | None = None,
+    *,
+    streaming: bool,
+) -> Rewrite:
+    """Return what the gateway sends for an input that nothing is remembered for.
+
+    A stream that the cluster can't make is made of a whole answer, as is one that would bring less to the LLM.
+
+    Raises:
+        UndeliverableContent: as `rewrite_input` and `rewrite_native`.
+    """
+
+    def rewrite(streaming: bool) -> Rewrite:
+        if is_native(profile, agent_input):
+            return rewrite_native(profile, request, agent_input, streaming, turn_id, policy)
+        return rewrite_input(profile, request, agent_input, policy, turn_id, plans=plans, streaming=streaming)
+
+    if streaming and not takes_whole(profile, request):
+        with suppress(UndeliverableContent):
+            return rewrite(True)
+    sent = rewrite(False)
+    return sent if not streaming else replace(sent, plan=replace(sent.plan, notices=(*sent.plan.notices, IN_ONE_PIECE)))
 
 
 def is_native(profile: AgentProfile, agent_input: AgentInput) -> bool:
@@ -91,6 +134,7 @@ def rewrite_native(
     refuse_cluster_limits(profile, params, streaming)
     left_out = (leave_out(agent_input.tools, _OWN_TOOLS),) if agent_input.tools is not None else ()
     written = value = json.loads(request.extracted.text)["input"]
+    native: NativeInput | None = None
     helpers, plan = dict(guards or {}), Plan("native", profile.provider, {}, question_text(agent_input), None)
     if profile.generation is Generation.UNIFIED_V2:
         found, agent_input, notices = _deliver(
@@ -99,15 +143,15 @@ def rewrite_native(
         if not is_written(written, found.value, request.extracted, payloads_of(agent_input)):
             value = found.value
         helpers |= found.parameters
-        plan = replace(plan, request=found.request, notices=(*found.notices, *notices))
+        native, plan = found, replace(plan, request=found.request, notices=(*found.notices, *notices))
     plan = replace(plan, notices=(*plan.notices, *left_out))
     is_as_sent = value is written and not (helpers or request.offered or request.has_question)
     if is_as_sent and not (streaming and not request.parameters):
-        return Rewrite(plan, None)
+        return Rewrite(plan, None, native)
     parameters = {**_without_question(request), **helpers}
     without = dict.fromkeys(request.offered)
     changes = {**without, "input": value, "parameters": parameters if parameters or streaming else None}
-    return Rewrite(plan, replace_members(request.extracted, changes, payloads_of(agent_input)))
+    return Rewrite(plan, replace_members(request.extracted, changes, payloads_of(agent_input)), native)
 
 
 def rewrite_input(

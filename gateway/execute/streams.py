@@ -12,6 +12,7 @@ from gateway.errors import GatewayError
 from gateway.execute.deliveries import notice_header, with_notices
 from gateway.execute.output import with_memory_id
 from gateway.execute.reporter import Reporter
+from gateway.execute.rewrite import IN_ONE_PIECE
 from gateway.execute.run_answer import MEMORY_ID, TOKEN_USAGE, RunAnswer, decode, read_answer
 from gateway.execute.run_events import (
     BROKEN,
@@ -34,15 +35,10 @@ from gateway.execute.run_events import (
     is_whole,
 )
 from gateway.memory.model import Usage
-from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
-from gateway.mlcommons.sent_body import has_streams, stream_form
-from gateway.notices import Notice
 from gateway.offload import run_here_if
 from gateway.ports import Answer, AnswerStage, Forward, Retry
-from gateway.unified.request import ExecuteRequest, parameters_as_strings
 
-IN_ONE_PIECE = Notice("STREAM_IN_ONE_PIECE", "the answer is sent as a stream once all of it is there")
 _LONGEST_EVENT = 1 << 20
 _DATA = b"data:"
 
@@ -167,13 +163,6 @@ class StreamWatch(AnswerStage):
 
 
 # The stream that is made of a whole answer
-
-
-def takes_whole(profile: AgentProfile, request: ExecuteRequest) -> bool:
-    """Return True if the cluster can't stream the agent's answer, or has no streams (before 3.3)."""
-    if not has_streams(profile) or profile.generation is Generation.UNIFIED_V2:
-        return True
-    return stream_form(profile, parameters_as_strings(request.parameters)) is None
 
 
 _NO_STREAMS = (b"does not support HTTP streaming", b"plugins.ml_commons.stream_enabled", b"no handler found")

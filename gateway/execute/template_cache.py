@@ -95,8 +95,9 @@ def _read_part(block: ContentBlock, texts: list[str], media: list[Payload]) -> H
     return None
 
 
-def _specimens(agent_input: AgentInput) -> AgentInput:
-    """Return an input of the same shape with specimens."""
+def with_specimens(agent_input: AgentInput, text_of: Callable[[int], str] | None = None) -> AgentInput:
+    """Return an input of the same shape with specimens. text_of: returns that of a text, by default `specimen_text`."""
+    text_of = text_of or specimen_text
     texts = media = 0
 
     def specimen(block: ContentBlock) -> ContentBlock:
@@ -104,7 +105,7 @@ def _specimens(agent_input: AgentInput) -> AgentInput:
         match block:
             case Text(text=text) if stripped := text.strip():
                 texts += 1
-                return replace(block, text=text.replace(stripped, _specimen_text(texts - 1), 1))
+                return replace(block, text=text.replace(stripped, text_of(texts - 1), 1))
             case Media(source=Base64() as source):
                 media += 1
                 return replace(block, source=replace(source, data=_specimen_medium(media - 1)))
@@ -116,7 +117,8 @@ def _specimens(agent_input: AgentInput) -> AgentInput:
     return replace(agent_input, messages=tuple(map(message, agent_input.messages)))
 
 
-def _specimen_text(number: int) -> str:
+def specimen_text(number: int) -> str:
+    """Return the specimen of a text."""
     return f"{_FIRST}{number}{_ESCAPED}{_LAST}"
 
 
@@ -252,6 +254,6 @@ class TemplateCache:
 
 def _make(agent_input: AgentInput, shaped: Shaped, plan: Callable[[AgentInput, str], Rewrite]) -> Template | None:
     try:
-        return Template.of(plan(_specimens(agent_input), SPECIMEN_TURN), shaped)
+        return Template.of(plan(with_specimens(agent_input), SPECIMEN_TURN), shaped)
     except UndeliverableContent:
         return None  # the refusal is made of the client's own input

@@ -16,6 +16,9 @@ Medium = Callable[[str], "tuple[str, bytes] | None"]
 """Returns media type and bytes of a kept medium by its hash; see `RecordStore.medium`."""
 
 _MEDIA = re.compile(rb"\[MEDIA type=[^ \]]* length=[0-9]+ sha256=([0-9a-f]{64})\]")
+_MAYBE_TEXT = re.compile(
+    rb"\[MEDIA type=(?:text/[^ \]]*|application/octet-stream) length=[0-9]+ sha256=([0-9a-f]{64})\]"
+)
 _REDACTED = "[REDACTED "
 _PER_HOP = frozenset({"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"})
 _OF_BODY = frozenset({"content-length", "content-encoding", "host", "expect"})
@@ -64,6 +67,11 @@ def put_media_back(record: ExchangeRecord, medium: Medium) -> ExchangeRecord:
     return replace(record, **{name: _complete(one, medium) for name, one in messages.items() if one is not None})
 
 
+def put_texts_back(content: bytes, medium: Medium) -> bytes:
+    """Return a recorded body with what may be a text, and was kept, in its place as base64; media stay as hashes."""
+    return _with_media(content, medium, [], _MAYBE_TEXT) if b"[MEDIA " in content else content
+
+
 def _complete(message: HttpMessage, medium: Medium) -> HttpMessage:
     body = message.body
     if body.text is None or body.encoding:
@@ -72,7 +80,7 @@ def _complete(message: HttpMessage, medium: Medium) -> HttpMessage:
     return replace(message, body=replace(body, text=text))
 
 
-def _with_media(content: bytes, medium: Medium, missing: list[str]) -> bytes:
+def _with_media(content: bytes, medium: Medium, missing: list[str], marks: re.Pattern[bytes] = _MEDIA) -> bytes:
     """Return `content` with the base64 text of each medium in its place."""
     absent = 0
 
@@ -84,7 +92,7 @@ def _with_media(content: bytes, medium: Medium, missing: list[str]) -> bytes:
             return mark[0]
         return b64encode(found[1])
 
-    content = _MEDIA.sub(put_back, content)
+    content = marks.sub(put_back, content)
     if absent:
         missing.append(
             f"{absent} media are missing: `inspector.media: keep` keeps them, `har export --media` writes them too."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -95,6 +96,17 @@ def read_documents(
     return Documents(version, read.agents, read.models, read.connectors, tuple(rules), unified_api(cluster, version))
 
 
+def with_run_agents(cluster: Cluster, documents: Documents, wanted: Iterable[str]) -> Documents:
+    """Return `documents` with the agents that the flows `wanted` run, as the gateway reads them.
+
+    Raises:
+        ClusterError: as `read_documents`.
+    """
+    read = run(read_agents(wanted, follow=True), _Fetch(cluster))
+    models, connectors = {**documents.models, **read.models}, {**documents.connectors, **read.connectors}
+    return replace(documents, models=models, connectors=connectors, others=read.others)
+
+
 def unified_api(cluster: Cluster, version: tuple[int, ...]) -> bool | None:
     """Return whether the cluster's unified agent API is on; None if the cluster does not say."""
     if not may_have_unified_api(version):
@@ -134,7 +146,8 @@ class _Fetch:
         with ThreadPoolExecutor(_THREADS) as pool:
             answers = list(pool.map(lambda id_: self._cluster.call("GET", document_path(batch.kind, id_)), new))
         for id_, (status, document) in zip(new, answers, strict=True):
-            if not (status == 200 and document) and status != 404:
+            is_left_out = status == 404 or (batch.optional and status == 403)
+            if not (status == 200 and document) and not is_left_out:
                 raise ClusterError(f"{batch.kind}/{id_} can't be read ({answer_of(status, document)})")
             self._known[batch.kind, id_] = document if status == 200 else None
         found = {id_: self._known[batch.kind, id_] for id_ in batch.ids}

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.agents.documents import Document, needed_connector, provider_of, read_profile
@@ -38,7 +38,10 @@ EXECUTOR = "executor_agent_id"
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Agents, models and connectors by id, as GET shows them, and properties of their cluster."""
+    """Agents, models and connectors by id, as GET shows them, and properties of their cluster.
+
+    others: the agents that flows among `agents` run, if those were read.
+    """
 
     version: tuple[int, ...]
     agents: Mapping[str, Document]
@@ -46,6 +49,7 @@ class Documents:
     connectors: Mapping[str, Document]
     rules: tuple[Rule, ...] = ()
     unified_api: bool | None = None
+    others: Mapping[str, Document] = field(default_factory=dict)
 
     def profile(self, agent_id: str) -> AgentProfile:
         """Return the agent's profile.
@@ -55,7 +59,7 @@ class Documents:
         """
         doc = self.agents[agent_id]
         return read_profile(
-            agent_id, doc, self.models, self.connectors, self.version, self.rules, unified_api=self.unified_api
+            agent_id, doc, self.models, self.connectors, self.version, self.rules, self.unified_api, self.others
         )
 
     def key(self, model_id: str) -> str:

@@ -48,6 +48,10 @@ class RenderFailure(Exception):
     """The cluster would refuse the call, or its rendering can't be predicted; the text says why."""
 
 
+class UnknownRendering(RenderFailure):
+    """What the cluster would make of the call can't be predicted."""
+
+
 class Work:
     """The work that one plan may still cause."""
 

@@ -17,7 +17,7 @@ from typing import Any
 from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.agents.flow import LlmStep
 from gateway.mlcommons.agents.unified import with_user_turn
-from gateway.mlcommons.expansion import RenderFailure, expand, spend_on_json
+from gateway.mlcommons.expansion import RenderFailure, UnknownRendering, expand, spend_on_json
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Model, Tool, overlay
 from gateway.mlcommons.sent_body import sent_body
@@ -55,7 +55,8 @@ def payload(model: Model, values: Mapping[str, str], raw_parameters: bool) -> st
     raw_parameters: whether the cluster knows `no_escape_params`.
 
     Raises:
-        RenderFailure: a value is used that may or may not count as JSON, or a placeholder leads back to itself.
+        UnknownRendering: a value is used that may or may not count as JSON.
+        RenderFailure: a placeholder leads back to itself.
         UndeliverableContent: the parameters contain each other so often that they expand to many times their length.
     """
     raw = frozenset(map(str.strip, values.get("no_escape_params", "").split(","))) if raw_parameters else frozenset()
@@ -92,7 +93,7 @@ class _Filling:
             return escape_json(value)
         if is_strict_json(value):
             return value
-        raise RenderFailure(f"the parameter {name} may or may not count as JSON")
+        raise UnknownRendering(f"the parameter {name} may or may not count as JSON")
 
     def null_or_quoted(self, found: re.Match[str]) -> str:
         """Return what a quoted placeholder with a null default becomes before the substitution."""

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from gateway.errors import GatewayError
 from gateway.execute.run_answer import RunAnswer, decode, read_answer
-from gateway.execute.run_events import NOT_READ, RunFailed, AnswerReader, TextDelta, ToolResult
+from gateway.execute.run_events import NOT_READ, AnswerReader, RunFailed, TextDelta, ToolResult
 from gateway.observe.record import Body, Delivery, ExchangeRecord, HttpMessage, Summary
 from gateway.proxy.routes import Intent
 from gateway.unified import model

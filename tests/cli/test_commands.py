@@ -46,6 +46,7 @@ Let agents accept more:
   agents        List what each agent of a cluster accepts.
   upgrade       Change connectors so that agents accept more.
   rollback      Undo upgrades from their backup files.
+  rehearse      Show what another agent's LLM would have been sent.
   promote       Register a legacy agent as a unified one.
   cleanup       Remove what unfinished registrations left behind.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -33,7 +34,8 @@ def install(folder: Path, then: str = ":") -> subprocess.CompletedProcess[bytes]
     python.chmod(0o755)
     (folder / "venv").mkdir()
     command = ["make", "VENV=venv", f"PY={python}", "venv/.installed"]
-    return subprocess.run(command, cwd=folder, capture_output=True, timeout=60)
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    return subprocess.run(command, cwd=folder, env=outside, capture_output=True, timeout=60)
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="needs make")

@@ -18,8 +18,14 @@ import pytest
 import urllib3
 
 from gateway import cli
+from gateway.config.inspector import SqliteExchanges
 from gateway.delivery.template_change import Code
+from gateway.migrate.llm_call import Difference
 from gateway.migrate.promote import Obstacle
+from gateway.migrate.recorded import Reason
+from gateway.migrate.rehearse import Kind
+from gateway.observe.record import Body, HttpMessage
+from gateway.recording.sinks.sqlite import SqliteStore
 from tests.docs.pages import ROOT, files_of, page
 from tests.migrate.conftest import (
     Deployment,
@@ -34,6 +40,7 @@ from tests.real_cluster.agents import WIRES, Api, agent_body, connect, register
 from tests.real_cluster.conftest import api, endpoint, llm, real_cluster
 from tests.real_cluster.llm import LLM
 from tests.real_cluster.unified import switch
+from tests.recording.records import record
 from tests.wire import reserved
 
 __all__ = [
@@ -105,7 +112,7 @@ def _executed(url: str, agent_id: str, body: Any) -> tuple[int, Any]:
 
 
 def test_the_page_has_five_steps_with_commands() -> None:
-    assert [len(commands(step)) for step in range(1, len(STEPS) + 1)] == [2, 1, 3, 1, 2]
+    assert [len(commands(step)) for step in range(1, len(STEPS) + 1)] == [2, 1, 3, 1, 2, 3]
 
 
 @pytest.mark.slow
@@ -216,8 +223,39 @@ def _forget(api: Api) -> None:
     api.must("POST", "/.plugins-ml-agent/_refresh")
 
 
+def test_a_step_is_rehearsed(deployment: Deployment, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    resources = deployment.cluster.core.resources
+    ids = [
+        deployment.register({**resources.agent(deployment.agents[model]), "name": name})
+        for name, model in (("my-agent", "flow-d"), ("new-agent", "flow-d"))
+    ]
+    monkeypatch.setenv("GATEWAY__INSPECTOR__ENABLED", "true")
+    monkeypatch.setenv("GATEWAY__INSPECTOR__SQLITE__DIRECTORY", str(tmp_path / "exchanges"))
+    store = SqliteStore(SqliteExchanges(str(tmp_path / "exchanges"), seconds=0))
+    store.add([
+        record(
+            id=f"exchange-{number}",
+            agent_id=ids[0],
+            intent="execute",
+            request=HttpMessage((("Content-Type", "application/json"),), Body(len(text), text)),
+        )
+        for number, text in enumerate(['{"input": "hello"}', '{"parameters": {"question": "hello"}}'])
+    ])  # fmt: skip
+    store.close()
+    upgrade, other, version = commands(6)
+    for command in (upgrade, other, version):
+        status, shown = run(command, deployment.url)
+        assert (status, json.loads(shown)["counts"]["same"]) == (0, 2), shown
+
+
 def test_every_code_is_explained() -> None:
     explained = set(
         re.findall(r"`([A-Z][A-Z_]+)`", "".join(re.findall(r"^\| `.*$", page("operate/migration.md"), re.MULTILINE)))
     )
-    assert explained == {*Code.__members__, *Obstacle.__members__}
+    assert explained == {*Code.__members__, *Obstacle.__members__, *Reason.__members__} - {Reason.FAILS_ON_CLUSTER.name}
+    assert f"`{Reason.FAILS_ON_CLUSTER.name}`" in page("operate/migration.md")
+
+
+def test_every_result_and_difference_is_explained() -> None:
+    for name in (*Kind, *Difference):
+        assert re.search(rf"^\| .*`?{name}`?.* \| ", STEPS[5], re.MULTILINE), name

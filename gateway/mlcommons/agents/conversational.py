@@ -25,7 +25,7 @@ _BUILTIN_PROMPT = (
     "${parameters.scratchpad} ${parameters.prompt.suffix} <end>"
 )
 # Stands for several tools where they are escaped. One tool would count as JSON and be inserted raw.
-_TOOLS_TEXT = "<tools>"
+_TOOLS_TEXT = "<built-in tools>"
 # The system prompt of a conversational agent that has none (3.5 and later).
 _DEFAULT_SYSTEM = "You are a helpful assistant."
 
@@ -111,7 +111,7 @@ def _prompt_passes(values: Mapping[str, str], calls_functions: bool) -> str:
     passes: list[Mapping[str, str]] = [
         values,
         {name: values.get(name, "") for name in ("prompt.prefix", "prompt.suffix")},
-        *([] if calls_functions else [{"tool_descriptions": "<tools>", "tool_names": "<names>"}]),
+        *([] if calls_functions else [{"tool_descriptions": _TOOLS_TEXT, "tool_names": "<built-in names>"}]),
         {"opensearch_indices": ""},
         {"examples": ""},
         {"chat_history": values.get("chat_history", "")},

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, NamedTuple
 
 from gateway.mlcommons.agents.base import AgentBehaviour, Requirement
-from gateway.mlcommons.expansion import RenderFailure, expand, spend, spend_on_json
+from gateway.mlcommons.expansion import RenderFailure, UnknownRendering, expand, spend, spend_on_json
 from gateway.mlcommons.generations import ABILITIES, FLOW_TYPES, AgentType
 from gateway.mlcommons.profile import AgentProfile, Model, Tool, overlay
 from gateway.mlcommons.template import RuntimeValues, escape_json, may_be_json
@@ -193,7 +193,7 @@ def tool_values(profile: AgentProfile, tool: Tool, values: Mapping[str, str]) ->
     A request parameter ``<tool>.x`` is that tool's `x` (2.19 and 3.4; on 2.x the tool's type serves as well).
 
     Raises:
-        RenderFailure: the request has `x` and ``<tool>.x`` on 2.x, where the order of a hash table decides.
+        UnknownRendering: the request has `x` and ``<tool>.x`` on 2.x, where the order of a hash table decides.
     """
     spend(_WORK_OF_NAME * len(values))
     merged = overlay(tool.parameters, values)
@@ -204,7 +204,7 @@ def tool_values(profile: AgentProfile, tool: Tool, values: Mapping[str, str]) ->
         for prefix in filter(name.startswith, prefixes):
             own = name.removeprefix(prefix)
             if is_classic and values.get(own, value) != value:
-                raise RenderFailure(f"both {own} and {name} are sent")
+                raise UnknownRendering(f"both {own} and {name} are sent")
             merged[own] = value
     merged.update(tool.config)
     return merged
@@ -222,7 +222,7 @@ def target_values(profile: AgentProfile, tool: Tool, values: Mapping[str, str]) 
     its own (docs/evidence/facts.md, "Tools that call a model").
 
     Raises:
-        RenderFailure: what `input` holds depends on the cluster's lenient parser.
+        UnknownRendering: what `input` holds depends on the cluster's lenient parser.
     """
     members = _members_of_input(values) if ABILITIES[profile.generation].raw_parameters else {}
     passed = {**values, **members}
@@ -241,7 +241,7 @@ def _members_of_input(values: Mapping[str, str]) -> dict[str, str]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise RenderFailure("the tool's input may or may not count as JSON") from None
+        raise UnknownRendering("the tool's input may or may not count as JSON") from None
     members = found.items() if isinstance(found, dict) else ()
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in members}
 

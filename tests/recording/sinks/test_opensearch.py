@@ -205,9 +205,7 @@ async def test_without_permission_nothing_is_tried_again(server: StreamServer, s
     server.faults = ["forbidden"]
     sink.add(numbered(1))
     error = await lost(server, sink)
-    assert "the account of `inspector.opensearch` the permissions that docs/operate/inspector.md lists" in str(
-        error
-    )
+    assert "the account of `inspector.opensearch` the permissions that docs/operate/inspector.md lists" in str(error)
     await all_arrived(server, "9000")  # the mark
     assert server.requests[:2] == [("GET", f"/_data_stream/{STREAM}")] * 2  # of the first record, and of the mark
     assert "1" not in server.documents
