@@ -222,6 +222,24 @@ def words_of(id_: str) -> set[str]:
     return set(filter(None, id_.lower().split("-")))
 
 
+_TICK = 2**16 / 1000
+"""Seconds for which the fourth character of the cluster's ids stays the same: it is six bits of the time."""
+_DASH, _LONGEST_TEST = 62, 20.0
+
+
+def seconds_of_shared_words(now: float) -> float:
+    """Return how long to wait until ids that a test makes have no dash as their fourth character.
+
+    With another dash in it, ids then share a word, and the cluster takes connectors for each other: it refuses to delete
+    one, as a model of another one still used it. now: of `time.time`.
+    """
+    tick, into = divmod(now, _TICK)
+    begins_soon = int(tick + 1) % 64 == _DASH and _TICK - into < _LONGEST_TEST
+    if int(tick) % 64 == _DASH:
+        return _TICK - into
+    return 2 * _TICK - into if begins_soon else 0.0
+
+
 def _ids_share_a_word(url: str) -> bool:
     """Whether all ids of this node share a word, as what they have in common (the node, the hour) has two dashes."""
     ids = []

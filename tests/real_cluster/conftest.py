@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,6 +47,12 @@ def real_cluster(pytestconfig: pytest.Config) -> Iterator[str]:
         if os.environ.get("MLC_REQUIRE_CLUSTER"):
             pytest.fail(str(reason), pytrace=False)
         pytest.skip(str(reason).splitlines()[0])
+
+
+@pytest.fixture(autouse=True)
+def ids_without_shared_words() -> None:
+    """Wait for a minute, of each 70, in which ids may share a word (`cluster.seconds_of_shared_words`)."""
+    time.sleep(cluster.seconds_of_shared_words(time.time()))
 
 
 @pytest.fixture(scope="session")
