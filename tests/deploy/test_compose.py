@@ -149,7 +149,7 @@ def _curl() -> tuple[str, str]:
 
 @pytest.mark.slow(10)
 def test_the_quickstarts_curl_works_with_its_own_docker_line(ports: dict[str, str], tmp_path: Path) -> None:
-    text = page("quickstart.md").replace("\\\n", "")
+    text = page("start/quickstart.md").replace("\\\n", "")
     [line] = re.findall(r"^docker run (.*)$", text, re.MULTILINE)
     published = re.findall(r"-p 127\.0\.0\.1:(\d+):(\d+)", line)
     variables = {**IMAGE, **{name: value.strip('"') for name, value in re.findall(r'-e (\w+)=("[^"]*"|\S+)', line)}}

@@ -163,7 +163,7 @@ async def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
         settings = {"listen": {"workers": 2, "data_port": taken.getsockname()[1]}}
         async with Process(tmp_path, settings) as gateway:
             assert await gateway.ended() == 1
-            assert gateway.events == []
+            assert [event["event"] for event in gateway.events] == ["default cluster"]
 
 
 def test_pages_are_merged_sample_by_sample() -> None:

@@ -5,6 +5,7 @@ A remedy is found by a part of the help. Those that change the agent's connector
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -93,6 +94,21 @@ def without_media(attempt: Attempt) -> Attempt:
     return replace(attempt, input=turns)
 
 
+def documents_as_text(attempt: Attempt) -> Attempt:
+    words = base64.b64encode(b"What the document says.").decode()
+
+    def converted(block: dict[str, Any]) -> dict[str, Any]:
+        match block:
+            case {"type": "document", "source": dict(source)}:
+                return {**block, "source": {**source, "format": "txt", "data": words}}
+            case {"document": dict(body)}:
+                return {"document": {**body, "format": "txt", "source": {"bytes": words}}}
+        return block
+
+    turns = messages_of(attempt.input)
+    return replace(attempt, input=[{**turn, "content": [*map(converted, turn["content"])]} for turn in turns])
+
+
 def notes_for_media(attempt: Attempt) -> Attempt:
     return replace(attempt, policy=replace(attempt.policy, describe=True))
 
@@ -115,6 +131,7 @@ CHANGES: Mapping[str, Remedy] = {
     "send the earlier turns as text in the user turn": history_as_text,
     "put the system text into the user turn": system_as_user_text,
     "leave the media out": without_media,
+    "convert the document to txt": documents_as_text,
     "agents.rules[].delivery: describe": notes_for_media,
     "set `agents.allow_prefill: true`": allow_prefill,
     "start a new memory": new_memory,

@@ -289,14 +289,14 @@ def test_all_agents_at_once_and_again(deployment: Deployment, command: Command) 
     status, _, err = command("upgrade", "--all", "--apply", "--url", deployment.url)
     assert status == 1, err  # c stays as it is
     files = sorted(Path("mlc-backups").glob("*.json"))
-    assert len(files) == 8  # three of them gain a slot for tools alone
+    assert len(files) == 9  # three of them gain a slot for tools alone
     assert {name: llm_body(deployment, deployment.agents[name]) for name in legacy} == legacy
     deployment.cluster.requests.clear()
     assert command("upgrade", "--all", "--apply", "--url", deployment.url)[0] == 1
     assert _writes(deployment) == []
     assert command("rollback", *map(str, files), "--url", deployment.url)[0] == 0
     left = {id_ for id_, doc in state(deployment)["connectors"].items() if doc != before["connectors"][id_]}
-    assert len(left) == 8  # the added parameters
+    assert len(left) == 9  # the added parameters
     for id_ in left:
         assert state(deployment)["connectors"][id_]["actions"] == before["connectors"][id_]["actions"]
     assert state(deployment)["models"] == before["models"]
