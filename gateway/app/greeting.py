@@ -1,7 +1,8 @@
 """What ``serve`` says first: the cluster, whether it answers, and what may not be meant so.
 
-For people it is lines of text, and the cluster is asked before the ports open. In a JSON log there are only warnings:
-whether the cluster answers is what the readiness page shows.
+For people it is lines of text, and the cluster is asked before the ports open. In a JSON log there are only warnings,
+and nothing waits for the cluster: whether it answers is what the readiness page shows. That an address has the wrong
+scheme is logged when a thread has found it out.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from threading import Thread
 from typing import TextIO
 
 import msgspec
@@ -49,6 +51,7 @@ def greet(settings: Settings, is_named: bool, environ: Mapping[str, str], log: L
             log.warning("default cluster", address=address, setting="upstream.url", reason=f"{reason}; {advice}")
         for warning in suspicious_variables(environ):
             log.warning("variable ignored", reason=warning)
+        Thread(target=_warn_of_schemes, args=(settings, log), name="greeting", daemon=True).start()
         return
     seen = asyncio.run(look(settings))
     arrow = "→" if (stream.encoding or "").lower().startswith("utf") else "->"
@@ -60,6 +63,16 @@ def greet(settings: Settings, is_named: bool, environ: Mapping[str, str], log: L
     for note in notes:
         print(f"Warning: {note}", file=stream)
     stream.flush()
+
+
+def _warn_of_schemes(settings: Settings, log: Logger) -> None:
+    for url in settings.upstream.nodes or [settings.upstream.url]:
+        if wrong := name_wrong_scheme(url):
+            log.warning("wrong scheme", address=url.rstrip("/"), setting=_setting(settings), reason=wrong)
+
+
+def _setting(settings: Settings) -> str:
+    return "upstream.nodes" if settings.upstream.nodes else "upstream.url"
 
 
 async def look(settings: Settings) -> Sighting:

@@ -62,7 +62,7 @@ class _Kinds(click.ParamType[tuple[str, ...]]):
     "agents",
     nargs=-1,
     metavar="[AGENT]...",
-    help="Ids, their beginnings, or names (default: all agents that a search finds).",
+    help="Ids, their beginnings, or names; connectors/ID: all agents that use it (default: all that a search finds).",
 )
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="List only agents of this type; may be repeated.")
 @click.option(

@@ -125,7 +125,10 @@ class Group(click.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the exit codes of the commands, and examples."""
         rows = [row for row in EXIT_CODES if not row.commands or any(map(self._has, row.commands))]
-        meanings = [(f"{row.code} {', '.join(filter(self._has, row.commands))}".strip(), row.meaning) for row in rows]
+        meanings = [
+            (str(row.code), ": ".join(filter(None, (", ".join(filter(self._has, row.commands)), row.meaning))))
+            for row in rows
+        ]
         _write_epilog(formatter, meanings, self.examples)
 
     def _has(self, command: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -20,13 +20,16 @@ from gateway.inspector.exports import oldest_first
 from gateway.inspector.har import write_har
 from gateway.inspector.har_reader import ImportedRecords, InvalidHar, read_har
 from gateway.inspector.repeatable import put_media_back
+from gateway.observe.record import ExchangeRecord
 from gateway.recording.sinks.registry import open_store
 from gateway.recording.store import Filter, InvalidFilter, RecordStore, StoreError
 
 _EXAMPLES = """\
 mlc-gateway har export -c config/gateway.yaml --status error > errors.har
 mlc-gateway har export -c config/gateway.yaml --agent my-agent --media > agent.har
+mlc-gateway har export -c config/gateway.yaml 5f2a81c0 > exchange.har
 mlc-gateway har import -c config/gateway.yaml traffic.har"""
+_OF_EXPORT = "\n".join(_EXAMPLES.split("\n")[:3])
 _BATCH = 100
 
 
@@ -38,24 +41,45 @@ def command() -> None:
     """
 
 
-@command.command("export", cls=Command, group="har", short_help="Write a HAR file.", examples=_EXAMPLES.split("\n")[0])
+@command.command("export", cls=Command, group="har", short_help="Write a HAR file.", examples=_OF_EXPORT)
+@click.argument(
+    "ids", nargs=-1, metavar="[EXCHANGE]...", help="Ids as `tail` prints them, or their beginnings (default: all)."
+)
 @click.option("--media", is_flag=True, help="Write media that were kept into the bodies, as base64.")
 @filter_options
 @config_option
-def export(config: Path | None, media: bool, wanted: Mapping[str, str]) -> int:
+def export(config: Path | None, ids: tuple[str, ...], media: bool, wanted: Mapping[str, str]) -> int:
     """Write recorded exchanges to standard output, the oldest first. All filters that are given must match."""
+    if ids and wanted:
+        raise click.UsageError("Give either exchanges or filters.")
     try:
         with _opened(config) as (store, _):
-            records = oldest_first(store, Filter(**wanted))  # type: ignore[arg-type]
+            records = _named(store, ids) if ids else oldest_first(store, Filter(**wanted))  # type: ignore[arg-type]
             chosen = (put_media_back(record, store.medium) for record in records) if media else records
             for piece in write_har(chosen):
                 sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
     except InvalidFilter as error:
-        return fail("har export", 2, f"--{error.field}: {error}")
+        return fail("har export", 2, str(error) if error.field == "id" else f"--{error.field}: {error}")
     except (ConfigError, StoreError) as error:
         return fail("har export", 2, str(error))
     return 0
+
+
+def _named(store: RecordStore, ids: Iterable[str]) -> Iterator[ExchangeRecord]:
+    """Return the exchanges with these ids, or beginnings of ids, in the order in which they were stored.
+
+    Raises:
+        InvalidFilter: there is none, or several ids begin so.
+    """
+    positions: dict[str, int] = {}
+    for start in ids:
+        id = store.whole_id(start)
+        position = store.position(id) if id else None
+        if id is None or position is None:
+            raise InvalidFilter("id", f"there is no exchange whose id is {start}, or begins so")
+        positions[id] = position
+    return (record for id in sorted(positions, key=positions.__getitem__) if (record := store.get(id)) is not None)
 
 
 @command.command(
@@ -63,7 +87,7 @@ def export(config: Path | None, media: bool, wanted: Mapping[str, str]) -> int:
     cls=Command,
     group="har",
     short_help="Record the exchanges of a HAR file.",
-    examples=_EXAMPLES.split("\n")[2],
+    examples=_EXAMPLES.split("\n")[3],
 )
 @click.argument("file", type=FILE, metavar="FILE")
 @config_option

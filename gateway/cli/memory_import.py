@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
-from rich.table import Table
 
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import Command
-from gateway.cli.listing import form_options
+from gateway.cli.listing import form_options, show_rows
 from gateway.cli.memory_copy import Summary
 from gateway.cli.memory_store import bar, config_option, opened, run_reporting
 from gateway.cli.output import PlainConsole, fail
@@ -28,6 +27,7 @@ from gateway.migrate.connection import ClusterError, ClusterOptions, connect
 from gateway.migrate.reading import (
     Exchange,
     StoredByAgent,
+    existing_agent,
     list_container_sessions,
     list_conversations,
     read_container_session,
@@ -48,7 +48,7 @@ mlc-gateway memory import-cluster --agent my-agent-id --container HudiIZQBPX4mTe
     examples=_EXAMPLES,
 )
 @click.argument("ids", nargs=-1, metavar="[MEMORY]...", help="Ids of conversations (default: all of the account).")
-@click.option("--agent", required=True, metavar="ID", help="Agent whose sessions they become.")
+@click.option("--agent", required=True, metavar="AGENT", help="Agent that gets them: id, its beginning, or name.")
 @click.option(
     "--container",
     metavar="ID",
@@ -82,6 +82,7 @@ def import_cluster(
     """
     try:
         connected = connect(cluster)
+        agent = existing_agent(connected, agent)
         if ids:
             found = list(ids)
         elif container:
@@ -168,10 +169,8 @@ def turns_of(agent_id: str, stored: Sequence[StoredByAgent]) -> list[Turn]:
 
 
 def _show(new_ids: dict[str, str]) -> None:
-    table = Table("conversation", "session", pad_edge=False)
-    for old, new in new_ids.items():
-        table.add_row(old, new)
-    PlainConsole().print(table)
+    if new_ids:
+        show_rows(PlainConsole(), ("conversation", "session"), list(new_ids.items()), naming=2)
 
 
 @click.command(

@@ -66,7 +66,7 @@ def list_(config: Path | None, wanted: OwnerFilter, limit: int, as_json: bool) -
         if as_json:
             print_json({"store": store.name, "sessions": [session_as_json(session) for session in found]})
         else:
-            _show_list(found)
+            _show_list(found, store.name)
         return 0
 
     return run_on_store("memory list", config, work)
@@ -248,10 +248,10 @@ def unpin(config: Path | None, ids: tuple[str, ...], wanted: OwnerFilter) -> int
     return _pin("memory unpin", config, ids, wanted, False)
 
 
-def _show_list(found: list[Session]) -> None:
+def _show_list(found: list[Session], store: str) -> None:
     console = PlainConsole()
     if not found:
-        console.print("There are no sessions.")
+        console.print(f"There are no such sessions in the store {store}, which the settings name (-c).")
         return
     titles = ("session", "tenant", "caller", "agent", "turns", "updated (UTC)", "pinned")
     rows = [

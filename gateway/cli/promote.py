@@ -122,7 +122,10 @@ def command(cluster: ClusterOptions, **options: Any) -> int:
 
 def _run(cluster: Connected, options: _Options) -> int:
     listing = next_command(cluster.options, "agents")
-    (agent_id,) = agent_ids(cluster, [options.agent], is_any_promoted, listing)  # those have the names of the old ones
+    ids = agent_ids(cluster, [options.agent], is_any_promoted, listing)  # those have the names of the old ones
+    if len(ids) > 1:
+        raise ClusterError(f"{len(ids)} agents use {options.agent}: name one of them: {', '.join(ids)}")
+    (agent_id,) = ids
     documents = read_documents(cluster, cluster.version, [agent_id], rules_of(cluster))
     existing, agent_type, container = _existing(cluster, agent_id, options)
     found = promotion(documents, agent_id, agent_type, container)

@@ -13,9 +13,7 @@ from typing import Any
 
 import click
 import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.command import FILE, URL, Command
@@ -28,6 +26,7 @@ from gateway.inspector.repeatable import repeatable
 from gateway.inspector.replay import Options, Result, reason_to_skip, replay
 from gateway.migrate.connection import PASSWORD
 from gateway.observe.record import ExchangeRecord
+from gateway.recording.store import ambiguous
 
 _EXAMPLES = """\
 mlc-gateway replay traffic.har --to http://127.0.0.1:9200 --dry-run
@@ -38,6 +37,7 @@ _MOST_ROWS = 50
 
 @click.command("replay", cls=Command, examples=_EXAMPLES)
 @click.argument("file", type=FILE, metavar="FILE")
+@click.argument("ids", nargs=-1, metavar="[EXCHANGE]...", help="Ids, or their beginnings (default: all of the file).")
 @click.option("--to", "url", required=True, type=URL, metavar="URL", help="Where to send them: a gateway or a cluster.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @click.option("--allow-execute", is_flag=True, help="Also run agents: their tools may act, their LLMs cost money.")
@@ -55,7 +55,16 @@ _MOST_ROWS = 50
 @click.option("--user", metavar="NAME", help=f"Basic auth. The password is read from {PASSWORD}, or asked for.")
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="Header for all requests; repeatable.")
 @form_options
-def command(file: Path, url: str, dry_run: bool, compare: bool, user: str | None, as_json: bool, **values: Any) -> int:
+def command(
+    file: Path,
+    ids: tuple[str, ...],
+    url: str,
+    dry_run: bool,
+    compare: bool,
+    user: str | None,
+    as_json: bool,
+    **values: Any,
+) -> int:
     """Send the requests of a HAR file again, such as one that the inspector exported.
 
     Requests of one connection keep their order. Requests that run agents are left out unless --allow-execute is given,
@@ -64,7 +73,7 @@ def command(file: Path, url: str, dry_run: bool, compare: bool, user: str | None
     """
     options = _options(url, user, values)
     try:
-        records = read_har(file.read_bytes())
+        records = _chosen(read_har(file.read_bytes()), ids)
     except OSError as error:
         return fail("replay", 2, f"{file} can't be read: {error.strerror}")
     except InvalidHar as error:
@@ -90,6 +99,24 @@ def _options(url: str, user: str | None, values: dict[str, Any]) -> Options:
         headers["Authorization"] = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
     rest = {name: values[name] for name in ("allow_execute", "rate", "speed", "connections", "timeout")}
     return Options(url, headers, ignored=(*IGNORED, *values["ignored"]), **rest)
+
+
+def _chosen(records: Sequence[ExchangeRecord], ids: Sequence[str]) -> Sequence[ExchangeRecord]:
+    """Return the records with these ids, or beginnings of ids, in their order; all if there are none.
+
+    Raises:
+        InvalidHar: none has such an id, or several begin so.
+    """
+    known = sorted({record.id for record in records})
+    chosen = set()
+    for start in ids:
+        found = [start] if start in known else [id for id in known if id.startswith(start)]
+        if not found:
+            raise InvalidHar(f"no exchange has an id that is {start}, or begins so")
+        if len(found) > 1:
+            raise InvalidHar(ambiguous(start, found))
+        chosen.update(found)
+    return [record for record in records if record.id in chosen] if ids else records
 
 
 def _no_medium(_: str) -> None:
@@ -138,27 +165,29 @@ def _show(results: Sequence[Result], compare: bool, dry_run: bool) -> None:
     console = PlainConsole()
     if dry_run:
         for one in results:
-            console.print(Text(f"{one.method} {one.target}", "dim" if one.skipped else ""))
+            console.print(Text(_request(one), "dim" if one.skipped else ""), soft_wrap=True)
     for reason, count in Counter(one.skipped for one in results if one.skipped).items():
         console.print(Text(f"skipped {count}: {reason}", "yellow"))
     for one in [one for one in results if one.failed][:_MOST_ROWS]:
-        console.print(Text(f"{one.method} {one.target}: {one.failed}", "red"))
+        console.print(Text(f"{_request(one)}: {one.failed}", "red"), soft_wrap=True)
     if compare:
         _show_differences(console, results)
     counts = _counts(results, compare, dry_run)
     console.print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in counts.items()))
 
 
+def _request(one: Result) -> str:
+    return " ".join(filter(None, (one.id, one.method, one.target)))
+
+
 def _show_differences(console: Console, results: Sequence[Result]) -> None:
     rows = [(one, difference) for one in results for difference in one.differences]
-    if not rows:
-        return
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name in ("request", "field", "expected", "actual"):
-        table.add_column(name, overflow="fold")
+    shown = None
     for one, difference in rows[:_MOST_ROWS]:
-        values = (msgspec.json.encode(value).decode() for value in (difference.expected, difference.actual))
-        table.add_row(f"{one.method} {one.target}", difference.field, *values)
-    console.print(table)
+        if one is not shown:
+            console.print(Text(_request(one), "bold"), soft_wrap=True)
+            shown = one
+        expected, actual = (msgspec.json.encode(value).decode() for value in (difference.expected, difference.actual))
+        console.print(Text(f"  {difference.field}: expected {expected}, got {actual}"), soft_wrap=True)
     if len(rows) > _MOST_ROWS:
         console.print(f"{len(rows) - _MOST_ROWS} more; --json shows all")

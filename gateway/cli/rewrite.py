@@ -68,16 +68,24 @@ def command(
         raise click.UsageError("Give either --provider or --agent.")
     documents = None if agent is None else _Documents(agent, model, connector, cluster_version)
     try:
-        result = _result(
-            Path(body).read_bytes() if body else sys.stdin.buffer.read(), provider or "", documents, stream
-        )
+        result = _result(_read_body(body), provider or "", documents, stream)
     except GatewayError as error:
         _print(error.body())
         return 1
-    except (OSError, ValueError, registry.UnknownProvider, registry.BrokenProvider) as error:
+    except OSError as error:
+        return fail("rewrite", 2, f"{error.filename} can't be read: {error.strerror}")
+    except (ValueError, registry.UnknownProvider, registry.BrokenProvider) as error:
         return fail("rewrite", 2, str(error))
     _print(result)
     return 0
+
+
+def _read_body(file: str | None) -> bytes:
+    if file:
+        return Path(file).read_bytes()
+    if sys.stdin.isatty():
+        sys.stderr.write("Type the body of the request, and Ctrl-D at the end:\n")
+    return sys.stdin.buffer.read()
 
 
 def _result(body: bytes, provider: str, documents: _Documents | None, stream: bool) -> dict[str, Any]:

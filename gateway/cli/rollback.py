@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail, print_progress
 from gateway.cli.upgrade import interrupted_by_signals
 from gateway.config.load import ConfigError
-from gateway.migrate.backup import BackupError, Journal, lock_directory
+from gateway.migrate.backup import DIRECTORY, BackupError, Journal, lock_directory
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
 from gateway.migrate.display import request_line
 from gateway.migrate.gateways import Gateways, NamedGateways
@@ -37,7 +38,7 @@ def command(cluster: ClusterOptions, files: tuple[Path, ...], force: bool, gatew
     It is safe to run this twice. An upgrade that can't be undone does not keep those of other models from being undone.
     """
     try:
-        journals = sorted(map(Journal.load, files), key=lambda journal: journal.record.created, reverse=True)
+        journals = sorted(map(_load, files), key=lambda journal: journal.record.created, reverse=True)
         connected = connect(cluster)
         named = NamedGateways(gateways, connected.settings, _print)
         stuck: set[str] = set()
@@ -52,6 +53,28 @@ def command(cluster: ClusterOptions, files: tuple[Path, ...], force: bool, gatew
     except (ClusterError, ConfigError, BackupError, OSError) as error:
         return fail("rollback", 2, str(error))
     return 4 if stuck else 0
+
+
+def _load(path: Path) -> Journal:
+    """Return the journal in a file.
+
+    Raises:
+        BackupError: it is none; for the name of a connector, as `upgrade` prints it, with its backup files.
+    """
+    if path.exists():
+        return Journal.load(path)
+    backups = [one for one in Path(DIRECTORY).glob("*.json") if _key(one) == str(path)]
+    if backups:
+        raise BackupError(f"{path} is a connector: give a backup file of it: {', '.join(map(str, sorted(backups)))}")
+    raise BackupError(
+        f"{path}: No such file. `upgrade --apply` prints the backup file of each connector, by default in ./{DIRECTORY}"
+    )
+
+
+def _key(path: Path) -> str:
+    with suppress(BackupError):
+        return Journal.load(path).record.key
+    return ""
 
 
 def _undo(cluster: Connected, path: Path, force: bool, gateways: Gateways) -> bool:

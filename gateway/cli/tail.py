@@ -52,14 +52,17 @@ async def read_events(lines: AsyncIterable[bytes]) -> AsyncIterator[Event]:
 
 _OPTIONS = {
     "path": "Part of the path.",
-    "agent": "Agent's id or name.",
+    "agent": "Agent's id, its beginning, or its name.",
     "type": "Agent's type.",
     "provider": "Provider of its LLM.",
     "strategy": "How the input was delivered.",
     "status": "Status, a class such as 4xx, or error.",
     "notice": "Code of a notice or a problem.",
     "text": "Words in a recorded body.",
-    "client": "Client's address.",
+    "client": "Client's address, or part of its user agent.",
+    "session": "Conversation's id, or its beginning.",
+    "took": "Seconds it took: >2, <500ms or 1-5.",
+    "cost": "What it cost: >0.5 or 0.1-1.",
     "intent": "What it was for, such as execute; runs: all that run an agent.",
 }
 
@@ -105,7 +108,7 @@ def command(url: str, as_json: bool, wanted: Mapping[str, str]) -> int:
     """Print each exchange as it ends, until Ctrl-C. The gateway must record them (`inspector.enabled`).
 
     On a terminal, an exchange has a line, and others below it where that is too narrow; to a pipe, each is a line of
-    JSON.
+    JSON. The last word is its id, which `har export` takes.
 
     All filters that are given must match; they are those of the page. If the connection is lost, it is made again, and
     goes on where it was.
@@ -119,8 +122,13 @@ def command(url: str, as_json: bool, wanted: Mapping[str, str]) -> int:
 
 async def _follow(url: str, filters: Mapping[str, str], as_json: bool) -> None:
     console = PlainConsole()
+    announced = as_json or not sys.stderr.isatty()
     async for event in _events(url, filters):
         value = json.loads(event.data)
+        if not announced:
+            announced = True
+            sys.stderr.write(f"Exchanges of {url} from now on, until Ctrl-C:\n")
+            sys.stderr.flush()
         if event.name == "problem":
             sys.stderr.write(f"{printable(value['reason'])}; trying again\n")
         for row in value if event.name == "rows" else ():
@@ -170,13 +178,18 @@ async def _events(url: str, filters: Mapping[str, str]) -> AsyncIterator[Event]:
 
 
 async def _refusal(url: str, response: aiohttp.ClientResponse) -> str:
+    if response.status == 401:
+        wrong = f"{ADMIN_TOKEN} does not hold the value of the gateway's listen.admin_token."
+        needed = f"Exchanges are shown with a token only: set {ADMIN_TOKEN} to the gateway's listen.admin_token."
+        return f"{url}: {wrong if os.environ.get(ADMIN_TOKEN) else needed}"
     try:
         error = (await response.json(content_type=None))["error"]
-        reason = " ".join(filter(None, (error.get("reason"), error.get("help"))))
+        problems = [one for one in error.get("problems", ()) if one.get("field") in _OPTIONS]
+        what = "; ".join(f"--{one['field']}: {one['reason']}" for one in problems) or error.get("reason")
+        reason = " ".join(filter(None, (what, error.get("help"))))
     except (ValueError, LookupError, TypeError, AttributeError):
         reason = f"It answers {response.status}. Is it the admin port of a gateway that records exchanges?"
-    token = f" {ADMIN_TOKEN} must hold the token." if response.status == 401 else ""
-    return f"{url}: {reason}{token}"
+    return f"{url}: {reason}"
 
 
 def _lines(row: Mapping[str, Any], width: int) -> Iterator[Text]:
@@ -196,7 +209,7 @@ def _lines(row: Mapping[str, Any], width: int) -> Iterator[Text]:
     tokens = [row[name] for name in ("input_tokens", "output_tokens") if row[name] is not None]
     if tokens:
         about.append("+".join(map(str, tokens)) + " tokens")
-    about += row["codes"]
+    about += [*row["codes"], row["id"]]
     details = "".join(f"  {one}" for one in about)
     if len(line) + len(details) <= width:
         yield line.append(details, "cyan")

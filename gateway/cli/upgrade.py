@@ -80,7 +80,8 @@ class _Options(RunOptions):
     "agents",
     nargs=-1,
     metavar="[AGENT]...",
-    help="Ids, their beginnings, or names; write -- before one that starts with a dash.",
+    help="Ids, their beginnings, or names; connectors/ID: all agents that use it; write -- before what starts with a "
+    "dash.",
 )
 @click.option("--all", is_flag=True, help="Every agent that a search finds.")
 @click.option("--apply", is_flag=True, help="Make the changes. Without it, they are only shown.")
@@ -149,7 +150,7 @@ def _show(cluster: Connected, options: _Options) -> int:
     if options.json:
         print_json(as_json(found))
     else:
-        show(PlainConsole(), found, options.verbose)
+        show(PlainConsole(), found, options.verbose, options.shared)
         if _ready(found):
             sys.stdout.write("Nothing was changed. Run again with --apply to make the changes.\n")
         else:
@@ -167,7 +168,7 @@ def _apply(cluster: Connected, options: _Options, run: UpgradeRun) -> int:
             run.report(f"{where}. To finish it, with that cluster's account: {resume_elsewhere(journal)}")
     documents, found = _plan(cluster, options, secrets.token_hex(16))
     if not options.json:
-        show(PlainConsole(), found, options.verbose)
+        show(PlainConsole(), found, options.verbose, options.shared)
     try:
         run.make(_ready(found), documents)
     finally:

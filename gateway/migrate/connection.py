@@ -14,7 +14,7 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -23,8 +23,9 @@ from requests import PreparedRequest
 
 from gateway.agents.errors import PERMISSIONS
 from gateway.agents.lookup import read_version
-from gateway.config.load import ConfigError, load
+from gateway.config.load import ConfigError, ConfigProblem, load
 from gateway.config.schema import Settings, Upstream
+from gateway.config.upstream import Tls
 from gateway.migrate.transport import NoAnswer, Sender
 from gateway.observe.connect_errors import name_wrong_scheme
 
@@ -171,9 +172,37 @@ def _settings(options: ClusterOptions) -> Settings:
     if any(sigv4.values()):
         upstream["auth"] = {"mode": "sigv4", "sigv4": {name: value for name, value in sigv4.items() if value}}
     try:
-        return load(options.config, overrides={"upstream": upstream})
+        settings = load(options.config, overrides={"upstream": upstream})
+        _check_files(settings.upstream.tls)
+        return settings
     except ConfigError as error:
-        raise ClusterError(f"The settings can't be used:\n{error}") from None
+        problems = [_by_option(problem, options) for problem in error.problems]
+        raise ClusterError("\n".join(["The settings can't be used:", *map(str, problems)])) from None
+
+
+def _check_files(tls: Tls) -> None:
+    paths = {name: getattr(tls, name) for name in ("ca_file", "cert_file", "key_file")}
+    missing = [(name, path) for name, path in paths.items() if path and not Path(path).exists()]
+    if missing:
+        raise ConfigError([ConfigProblem(f"upstream.tls.{name}", f"there is no file {path}") for name, path in missing])
+
+
+_OPTIONS = {
+    "upstream.url": "url",
+    "upstream.tls.ca_file": "ca_file",
+    "upstream.tls.cert_file": "cert_file",
+    "upstream.tls.key_file": "key_file",
+    "upstream.auth.sigv4.region": "aws_region",
+    "upstream.auth.sigv4.profile": "aws_profile",
+}
+"""The settings of options, which may hold something wrong."""
+
+
+def _by_option(problem: ConfigProblem, options: ClusterOptions) -> ConfigProblem:
+    """Return the problem with the option that the value comes from, if one gives it."""
+    name = _OPTIONS.get(problem.path, "")
+    given = name and getattr(options, name)
+    return replace(problem, source=f"--{name.replace('_', '-')}") if given else problem
 
 
 def _auth(options: ClusterOptions, upstream: Upstream, ask: Callable[[str], str] | None) -> Any:

@@ -27,11 +27,15 @@ from gateway.migrate.upgrade import Offer, Refused
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def show(console: Console, found: Sequence[Offer | Refused], verbose: bool = False) -> None:
-    """Print a table of connectors and a summary; verbose: also each change with its calls and diff."""
+def show(console: Console, found: Sequence[Offer | Refused], verbose: bool = False, shared: bool = False) -> None:
+    """Print a table of connectors and a summary.
+
+    verbose: also each change with its calls and diff. shared: the run changes connectors that other agents use, too.
+    """
     console.print(Text(summary_line(found), "bold"))
-    console.print(_table(found))
-    for line in _footer(found):
+    if found:
+        console.print(_table(found))
+    for line in _footer(found, shared):
         console.print(Text(line, "dim"))
     if verbose:
         for offer in (one for one in found if isinstance(one, Offer)):
@@ -45,6 +49,8 @@ def show(console: Console, found: Sequence[Offer | Refused], verbose: bool = Fal
 def summary_line(found: Sequence[Offer | Refused]) -> str:
     """Return the result in one line: connectors that can be upgraded, and agents that would take more."""
     numbers = counts(found)
+    if not found:
+        return "No agent was found."
     if not numbers["upgradable"]:
         return "No connector can be upgraded."
     total, agents, images = numbers["connectors"], numbers["agents"], numbers["images"]
@@ -99,14 +105,15 @@ def _gains(offer: Offer) -> Iterator[str]:
         yield f"fewer changes to {', '.join(improved)}"
 
 
-def _footer(found: Sequence[Offer | Refused]) -> Iterator[str]:
+def _footer(found: Sequence[Offer | Refused], shared: bool) -> Iterator[str]:
     refused = [one for one in found if isinstance(one, Refused)]
     yield from dict.fromkeys("; ".join(filter(None, (f"{one.code.name}: {one.reason}", one.advice))) for one in refused)
     for one in found:
         if isinstance(one, Offer) and one.others:
             names = {effect.agent_id: effect.name or effect.agent_id for effect in one.effects}
             others = ", ".join(names[id_] for id_ in one.others)
-            yield f"{one.key} is also used by agents that you did not name: {others}. To change it, add --shared."
+            end = "They change with it (--shared)." if shared else "To change it, add --shared."
+            yield f"{one.key} is also used by agents that you did not name: {others}. {end}"
 
 
 def _details(offer: Offer) -> Iterator[str]:

@@ -14,7 +14,7 @@ from gateway.agents.reader import SETTINGS_PATH, Batch, Found, may_have_unified_
 from gateway.agents.rules import Rule
 from gateway.memory.model import Message
 from gateway.memory.structured import from_structured
-from gateway.migrate.connection import Cluster, ClusterError, answer_of, refusal
+from gateway.migrate.connection import Cluster, ClusterError, ClusterRefused, answer_of, refusal
 from gateway.migrate.search import WINDOW, search_all
 from gateway.migrate.steps import part
 from gateway.migrate.upgrade import Documents, users
@@ -31,13 +31,15 @@ def agent_ids(
 ) -> list[str]:
     """Return the ids of the agents `named` by id, name or the beginning of an id, or of all agents.
 
-    Hidden agents are found by their whole id only.
+    ``connectors/ID`` and ``models/ID``, as an upgrade names connectors, are all agents that use these. Hidden agents
+    are found by their whole id only.
 
     has_no_name: True for an agent that a name does not mean. listing: the command that lists the agents.
 
     Raises:
         ClusterError: no agent has that id or name, or several have that name.
     """
+    named = agents_of_connectors(cluster, named)
     if named and all(_exists(cluster, id_) for id_ in named):
         return list(named)
     by_name: dict[str, list[str]] = {}
@@ -47,6 +49,65 @@ def agent_ids(
         if not has_no_name(source):
             by_name.setdefault(str(source.get("name", "")), []).append(id_)
     return [_one(name, ids, by_name, cluster, listing) for name in named] if named else ids
+
+
+def existing_agent(cluster: Cluster, name: str) -> str:
+    """Return the id of the agent that is called so, or whose id is `name` or begins so.
+
+    An id that no agent has stays as it is, for what a deleted agent left behind; so does any, if the account may not
+    search agents.
+
+    Raises:
+        ClusterError: several agents are called so, or have such an id.
+    """
+    try:
+        return agent_ids(cluster, [name])[0]
+    except (NoSuchAgent, ClusterRefused):
+        return name
+
+
+class NoSuchAgent(ClusterError):
+    """No agent has this id or name."""
+
+
+def agents_of_connectors(cluster: Cluster, named: Sequence[str]) -> list[str]:
+    """Return `named` with the ids of the agents that use it in place of each ``connectors/ID`` and ``models/ID``.
+
+    The ID may be the beginning of one. ``agents/ID`` becomes the ID.
+
+    Raises:
+        ClusterError: there is no such connector or model, or no agent uses it; or this can't be searched.
+    """
+    ids: list[str] = []
+    for name in named:
+        kind, slash, id_ = name.partition("/")
+        if not slash or kind not in ("agents", "connectors", "models") or not id_:
+            ids.append(name)
+        elif kind == "agents":
+            ids.append(id_)
+        else:
+            ids += _users_of(cluster, kind, id_)
+    return list(dict.fromkeys(ids))
+
+
+def _users_of(cluster: Cluster, kind: str, id_: str) -> tuple[str, ...]:
+    """Return the ids of the agents that use a connector (``connectors``) or a model (``models``)."""
+    models = dict(search_all(cluster, "models", source=("connector_id",)))
+    known = (
+        set(models)
+        if kind == "models"
+        else {str(one["connector_id"]) for one in models.values() if one.get("connector_id")}
+    )
+    found = [id_] if id_ in known else beginning_with(id_, known)
+    if len(found) > 1:
+        raise ClusterError(f"{len(found)} ids of {kind} begin with {id_}: give more of one: {', '.join(found)}")
+    if not found:
+        raise ClusterError(f"No model uses a connector {id_}." if kind == "connectors" else f"There is no model {id_}.")
+    using = found if kind == "models" else [one for one, doc in models.items() if doc.get("connector_id") == found[0]]
+    documents = Documents((), dict(search_all(cluster, "agents")), {}, {})
+    if not (agents := users(documents, using)):
+        raise ClusterError(f"No agent uses {kind}/{found[0]}.")
+    return agents
 
 
 def _exists(cluster: Cluster, id_: str) -> bool:
@@ -60,7 +121,7 @@ def _one(name: str, ids: list[str], by_name: dict[str, list[str]], cluster: Clus
     if len(found) > 1:
         raise ClusterError(f"{len(found)} agents are called {name}: name one by its id: {', '.join(found)}")
     if not found:
-        raise ClusterError(f"There is no agent {name}: `{listing}` lists those there are.")
+        raise NoSuchAgent(f"There is no agent {name}: `{listing}` lists those there are.")
     return found[0]
 
 

@@ -154,11 +154,14 @@ def show(
     """
     version = ".".join(map(str, cluster.version))
     console.print(Text(f"{cluster.name or 'cluster'} {version} at {cluster.url}"))
-    console.print(Text(summary_line(assessments), "bold"))
+    if assessments:
+        console.print(Text(summary_line(assessments), "bold"))
     if upgrades:
         console.print(Text(display.summary_line(upgrades), "bold"))
     names = _names(assessments)
-    if console.width >= _NARROW:
+    if not assessments:
+        console.print(Text("No agent was found.", "bold"))
+    elif console.width >= _NARROW:
         console.print(_table(assessments, names, console.options.ascii_only))
     else:
         for one, name in zip(assessments, names, strict=True):

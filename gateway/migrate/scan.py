@@ -28,7 +28,7 @@ from gateway.agents.rules import Rule
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import TYPES, Scan, Scanned, Unreadable
 from gateway.migrate.connection import Cluster, ClusterRefused
-from gateway.migrate.reading import beginning_with
+from gateway.migrate.reading import agents_of_connectors, beginning_with
 from gateway.migrate.search import search_all
 from gateway.mlcommons.generations import AgentType
 
@@ -47,13 +47,15 @@ def scan(
 ) -> Scan:
     """Read the agents that are given, or all of them if none is.
 
-    given: ids, or names or beginnings of ids that only one agent has.
+    given: ids, names or beginnings of ids that only one agent has, and connectors and models for all their agents.
 
     Raises:
+        ClusterError: no agent uses a connector or model that is given.
         ClusterRefused: the agents can't be searched.
         ClusterUnreachable: the cluster did not respond.
     """
-    ids = tuple(dict.fromkeys(given)) or tuple(id_ for id_, _ in search_all(cluster, "agents"))
+    given = agents_of_connectors(cluster, given)
+    ids = tuple(given) or tuple(id_ for id_, _ in search_all(cluster, "agents"))
     fetch = _Fetch(cluster, progress)
     run(read_agents(ids, follow=True), fetch)
     missing = [id_ for id_ in given if fetch.read["agents"][id_].status == 404]

@@ -48,19 +48,19 @@ SECONDS = 2.0
 
 
 def name_wrong_scheme(url: str) -> str:
-    """Return a sentence if the server at `url`, which failed, speaks the scheme that `url` has not; else "".
+    """Return a sentence if the server at `url` speaks the scheme that `url` has not, and not the one it has; else "".
 
-    Connects to the server once, without checking its certificate, and sends it nothing of a user's. May block for
-    `SECONDS`.
+    Connects to the server without checking its certificate, and sends it nothing of a user's. A server that speaks the
+    scheme of `url` gets one connection, with nothing that it would complain about. May block for `SECONDS` twice.
     """
     try:
         parts = urlsplit(url)
         place = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
         return ""
-    if parts.scheme == "http" and _speaks_tls(place):
+    if parts.scheme == "http" and _plain_answer(place)[9:12] in (b"", b"400") and _speaks_tls(place):
         return f"The server speaks TLS: write https:// in place of http:// ({_replaced(url, 'https')})."
-    if parts.scheme == "https" and _speaks_plain_http(place):
+    if parts.scheme == "https" and not _speaks_tls(place) and _plain_answer(place):
         return f"The server speaks no TLS: write http:// in place of https:// ({_replaced(url, 'http')})."
     return ""
 
@@ -83,11 +83,15 @@ def _speaks_tls(place: tuple[str, int]) -> bool:
         return False
 
 
-def _speaks_plain_http(place: tuple[str, int]) -> bool:
-    """Return True if the server answers a request without TLS, and would not do so with it."""
-    request = b"HEAD / HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n\r\n" % place[0].encode("idna")
+def _plain_answer(place: tuple[str, int]) -> bytes:
+    """Return how the server's answer to a request without TLS begins; b"" if it is no HTTP/1.
+
+    Some TLS servers answer so, too: with 400.
+    """
+    request = b"HEAD / HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n\r\n"
     with contextlib.suppress(OSError, UnicodeError), socket.create_connection(place, SECONDS) as plain:
-        plain.sendall(request)
+        plain.sendall(request % place[0].encode("idna"))
         answer = plain.recv(64)
-        return answer.startswith(b"HTTP/1.") and not _speaks_tls(place)  # some TLS servers explain themselves so
-    return False
+        if answer.startswith(b"HTTP/1."):
+            return answer
+    return b""

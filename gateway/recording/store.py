@@ -16,11 +16,12 @@ from gateway.storage.paths import expand, state_directory
 class Filter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Which exchanges to show. Those that match all that is given; "" and None: any.
 
-    path: a part of the target. agent: id or name. session: the id of a conversation. status: a status, or a class such
-    as 4xx, or error (0 and 400 or more). notice: a code of a notice or a problem. text: words in any recorded body, all
-    of them; `"a phrase"`, `beginning*`. client: an address, or a part of the user agent. since, until: when they began,
-    in seconds since the epoch. intent: such as execute; runs: all that run an agent. took, cost: `>2`, `<0.5` or `1-5`,
-    in seconds (or with ms, s, m), and in the prices' currency; a number alone is the least.
+    path: a part of the target. agent: id or name. session: the id of a conversation. Of an id, the beginning is enough
+    if no other begins so. status: a status, or a class such as 4xx, or error (0 and 400 or more). notice: a code of a
+    notice or a problem. text: words in any recorded body, all of them; `"a phrase"`, `beginning*`. client: an address,
+    or a part of the user agent. since, until: when they began, in seconds since the epoch. intent: such as execute;
+    runs: all that run an agent. took, cost: `>2`, `<0.5` or `1-5`, in seconds (or with ms, s, m), and in the prices'
+    currency; a number alone is the least.
     """
 
     path: str = ""
@@ -64,6 +65,16 @@ class InvalidFilter(Exception):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field
+
+
+MOST_NAMED = 10
+"""Ids that are named at most where a beginning is that of several."""
+
+
+def ambiguous(start: str, ids: Sequence[str]) -> str:
+    """Return why the beginning of these ids stands for none."""
+    some = ", ".join(ids[:MOST_NAMED]) + (", and others" if len(ids) > MOST_NAMED else "")
+    return f"several ids begin with {start}: {some}; give more of one"
 
 
 class Row(Struct, frozen=True, omit_defaults=True):
@@ -190,6 +201,13 @@ class RecordStore(RecordSink, Protocol):
 
     def newest(self) -> int:
         """Return the last position that was given, also to an exchange that was deleted; 0 for none."""
+
+    def whole_id(self, start: str) -> str | None:
+        """Return the id that `start` is, or the only one that begins with it; None if there is none.
+
+        Raises:
+            InvalidFilter: several begin so.
+        """
 
     def get(self, id: str) -> ExchangeRecord | None:
         """Return a whole record; None if there is none."""

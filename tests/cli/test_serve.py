@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from threading import Timer
 
 import pytest
 import trustme
@@ -18,7 +19,7 @@ from gateway.cli import run
 from gateway.observe.connect_errors import name_wrong_scheme
 from tests.http_thread import Handler, HttpThread
 from tests.terminal import GATEWAY, Terminal, environment, show
-from tests.wire import reserved
+from tests.wire import PATIENCE, reserved
 
 ROOT = {"cluster_name": "c", "version": {"distribution": "opensearch", "number": "2.19.0"}}
 ANYWHERE = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
@@ -140,6 +141,53 @@ def test_a_pipe_gets_json_with_the_same_warnings() -> None:
     assert "GATEWAY__UPSTREAM__URL" in events[0]["reason"]
     assert events[1]["reason"] == "MLC_FROBNICATE is not a variable of the gateway's"
     assert [event["serves"] for event in events[2:]] == ["health, metrics and the inspector", "the cluster's API"]
+
+
+@contextmanager
+def logging(*options: str) -> Iterator[Iterator[dict[str, object]]]:
+    """The events of `serve` with its log in a pipe. They end, at the latest, when the patience of a test does."""
+    command = [*GATEWAY, "serve", *ANYWHERE, *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+        assert process.stderr is not None
+        end = Timer(PATIENCE, process.terminate)
+        end.start()
+        try:
+            yield map(json.loads, process.stderr)
+        finally:
+            end.cancel()
+            process.terminate()
+
+
+@pytest.mark.parametrize("nodes", [False, True])
+def test_a_json_log_names_the_wrong_scheme(nodes: bool, tls: ssl.SSLContext, tmp_path: Path) -> None:
+    with HttpThread(OpenSearch, tls) as secured, HttpThread(OpenSearch) as open_:
+        for right, wrong, sentence in (
+            (secured.url, secured.url.replace("https", "http"), "The server speaks TLS: write https:// in place of "),
+            (open_.url, open_.url.replace("http", "https"), "The server speaks no TLS: write http:// in place of "),
+        ):
+            options = ["--upstream", wrong]
+            if nodes:
+                (tmp_path / "g.yaml").write_text(f"upstream: {{nodes: ['{wrong}']}}")
+                options = ["-c", str(tmp_path / "g.yaml")]
+            with logging(*options) as events:
+                event = next(event for event in events if event["event"] == "wrong scheme")
+            assert event["level"] == "warning"
+            assert (event["address"], event["setting"]) == (wrong, "upstream.nodes" if nodes else "upstream.url")
+            assert str(event["reason"]).startswith(sentence)
+            assert str(event["reason"]).endswith(f"({right}).")
+
+
+def test_a_server_that_speaks_the_scheme_is_not_bothered() -> None:
+    asked: list[str] = []
+
+    class Noting(OpenSearch):
+        def parse_request(self) -> bool:
+            asked.append(self.raw_requestline.decode("latin-1"))
+            return super().parse_request()
+
+    with HttpThread(Noting) as cluster:
+        assert name_wrong_scheme(cluster.url) == ""
+    assert asked == ["HEAD / HTTP/1.1\r\n"]  # no handshake of TLS, which a server would complain about
 
 
 def test_a_json_log_may_be_chosen_on_a_terminal() -> None:

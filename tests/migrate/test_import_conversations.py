@@ -170,3 +170,26 @@ def test_other_turns_under_the_new_id_are_reported(deployment: Deployment, memor
     place.append(key, turn())
     code, _ = memory("import-cluster", "--url", deployment.url, "--agent", AGENT)
     assert (code, memory.err.partition(":")[0]) == (1, id)
+
+
+def test_the_agent_may_be_its_name_or_the_beginning_of_its_id(deployment: Deployment, memory: Commands) -> None:
+    agent = next(iter(deployment.agents.values()))
+    name = deployment.cluster.core.resources.agents[agent]["name"]
+    old = converse(deployment, ("Hello", "Hi"))
+    others = [id for id in deployment.cluster.core.resources.agents if id != agent]
+    beginning = next(agent[:n] for n in range(4, 20) if not any(id.startswith(agent[:n]) for id in others))
+    new = {
+        memory.json("import-cluster", "--url", deployment.url, "--agent", given)["sessions"][old]
+        for given in (agent, name, beginning)
+    }
+    assert [agent_of(id) for id in new] == [agent]
+    deployment.cluster.core.resources.agents["twin"] = deployment.cluster.core.resources.agents[agent]
+    assert memory("import-cluster", "--url", deployment.url, "--agent", name) == (2, "")
+    assert f"2 agents are called {name}: name one by its id" in memory.err
+
+
+def test_nothing_to_import_is_one_line(deployment: Deployment, memory: Commands) -> None:
+    assert memory("import-cluster", "--url", deployment.url, "--agent", AGENT, "--table") == (
+        0,
+        "0 sessions imported (0 turns), 0 already there, 0 failed\n",
+    )

@@ -30,13 +30,16 @@ from gateway.recording.sinks.encoding import (
 from gateway.recording.sinks.media_files import MediaFiles
 from gateway.recording.sinks.searched_text import searched_text
 from gateway.recording.store import (
+    MOST_NAMED,
     NEWEST_FIRST,
     Filter,
+    InvalidFilter,
     Loss,
     Overview,
     Row,
     Sort,
     StoreError,
+    ambiguous,
     sqlite_directory,
 )
 from gateway.storage.paths import UnusableFile
@@ -206,6 +209,9 @@ class SqliteStore:
 
     def _condition(self, wanted: Filter) -> queries.Condition:
         """Return the condition of a filter, and index what it searches."""
+        if wanted.agent or wanted.session:
+            with self._reader.use() as connection:
+                wanted = queries.complete(connection, wanted)
         found = queries.condition(wanted)
         if found.words:
             self._index_for_search()
@@ -223,6 +229,21 @@ class SqliteStore:
         with self._reader.use() as connection:
             [found] = connection.execute("SELECT max(position) FROM exchanges WHERE id = ?", (id,)).fetchone()
         return found if found is None else int(found)
+
+    def whole_id(self, start: str) -> str | None:
+        """Return the id that `start` is, or the only one that begins with it; None if there is none.
+
+        Raises:
+            InvalidFilter: several begin so.
+        """
+        if not start or not start.isascii() or self.position(start) is not None:
+            return start if start.isascii() and start else None
+        sql = "SELECT DISTINCT id FROM exchanges WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+        with self._reader.use() as connection:
+            found = [id for (id,) in connection.execute(sql, (*queries.span_of(start), MOST_NAMED + 1))]
+        if len(found) > 1:
+            raise InvalidFilter("id", ambiguous(start, found))
+        return str(found[0]) if found else None
 
     def get(self, id: str) -> ExchangeRecord | None:
         """Return the record with the id, whole; None if there is none."""

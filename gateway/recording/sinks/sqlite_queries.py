@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from gateway.observe.record import Delivery, ExchangeRecord, Usage
 from gateway.recording.sinks.searched_text import words_query
-from gateway.recording.store import SORTS, Bucket, Filter, InvalidFilter, Overview, Sort, Spent
+from gateway.recording.store import MOST_NAMED, SORTS, Bucket, Filter, InvalidFilter, Overview, Sort, Spent, ambiguous
 
 RUNS = ("execute", "execute_stream")
 """The intents that run an agent (`gateway.proxy.routes.RUNS`)."""
@@ -76,6 +78,39 @@ def condition(wanted: Filter) -> Condition:
                 add(f"{column} <= ?", most)
     _check_encodable(wanted)
     return Condition("".join(f" AND {part}" for part in parts), tuple(values), words_query(wanted.text))
+
+
+def complete(connection: sqlite3.Connection, wanted: Filter) -> Filter:
+    """Return the filter with whole ids where it has a beginning that only one agent, or one conversation, has.
+
+    What an exchange has as it is stays as it is, and so does what none begins with.
+
+    Raises:
+        InvalidFilter: several begin so.
+    """
+    whole = {}
+    if wanted.agent:
+        exact = "agent_id = ?1 OR agent_name = ?1"
+        whole["agent"] = _complete(connection, "agent", "agent_id", exact, wanted.agent)
+    if wanted.session:
+        exact = "conversation != '' AND conversation = ?1"
+        whole["session"] = _complete(connection, "session", "conversation", exact, wanted.session)
+    return replace(wanted, **whole) if whole else wanted
+
+
+def _complete(connection: sqlite3.Connection, field: str, column: str, exact: str, start: str) -> str:
+    if not start.isascii() or connection.execute(f"SELECT 1 FROM facts WHERE {exact} LIMIT 1", (start,)).fetchone():
+        return start
+    sql = f"SELECT DISTINCT {column} FROM facts WHERE {column} >= ? AND {column} < ? ORDER BY 1 LIMIT ?"
+    found = [id for (id,) in connection.execute(sql, (*span_of(start), MOST_NAMED + 1))]
+    if len(found) > 1:
+        raise InvalidFilter(field, ambiguous(start, found))
+    return str(found[0]) if found else start
+
+
+def span_of(start: str) -> tuple[str, str]:
+    """Return the least text that begins with `start`, and the least after all of these. start: ASCII, not empty."""
+    return start, start[:-1] + chr(ord(start[-1]) + 1)
 
 
 def _status(status: str) -> tuple[Any, ...]:

@@ -207,6 +207,24 @@ class StoreConformance:
 
     # Filters
 
+    def test_the_beginning_of_an_id_is_enough_if_no_other_begins_so(self, store: RecordStore) -> None:
+        store.add([record(id="5f2a", agent_id="abc1", conversation="gws-1"), record(id="5f3b", agent_id="abc2")])
+        store.add([record(id="77", agent_id="abc", conversation="gws-22"), record(id="\x7f", agent_id="x\x7f")])
+        assert [store.whole_id(start) for start in ("5f2", "5f3b", "7", "5f2a1", "", "ü")] == [
+            "5f2a", "5f3b", "77", None, None, None,
+        ]  # fmt: skip
+        assert ids(store.rows(Filter(agent="abc2"))) == ["5f3b"]
+        assert ids(store.rows(Filter(agent="abc"))) == ["77"]  # an agent has this id
+        assert ids(store.newer(Filter(agent="x"), 0)) == ["\x7f"]
+        assert ids(store.rows(Filter(session="gws-2", agent="abc"))) == ["77"]
+        assert store.overview(Filter(session="gws-1")).exchanges == 1
+        with pytest.raises(InvalidFilter, match=r"^several ids begin with 5f: 5f2a, 5f3b; give more of one$"):
+            store.whole_id("5f")
+        for field, start, named in (("agent", "ab", "abc, abc1, abc2"), ("session", "gws", "gws-1, gws-22")):
+            with pytest.raises(InvalidFilter, match=named) as caught:
+                store.rows(Filter(**{field: start}))  # type: ignore[arg-type]
+            assert caught.value.field == field
+
     @pytest.mark.parametrize(
         ("wanted", "found"),
         [
@@ -215,7 +233,9 @@ class StoreConformance:
             (Filter(path="%"), False),
             (Filter(agent="a2"), True),
             (Filter(agent="Räuber"), True),
-            (Filter(agent="a"), False),
+            (Filter(agent="a"), True),
+            (Filter(agent="Räub"), False),
+            (Filter(agent="b"), False),
             (Filter(type="flow"), True),
             (Filter(type="flo"), False),
             (Filter(provider="bedrock/converse"), True),
@@ -243,7 +263,8 @@ class StoreConformance:
             (Filter(until=FULL.started - 1), False),
             (Filter(since=float("nan")), False),
             (Filter(session="c1"), True),
-            (Filter(session="c"), False),
+            (Filter(session="c"), True),
+            (Filter(session="1"), False),
             (Filter(took="0.5"), True),
             (Filter(took=">0.4"), True),
             (Filter(took="<500 ms"), True),
