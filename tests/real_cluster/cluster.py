@@ -230,8 +230,8 @@ _DASH, _LONGEST_TEST = 62, 20.0
 def seconds_of_shared_words(now: float) -> float:
     """Return how long to wait until ids that a test makes have no dash as their fourth character.
 
-    With another dash in it, ids then share a word, and the cluster takes connectors for each other: it refuses to delete
-    one, as a model of another one still used it. now: of `time.time`.
+    With another dash in it, ids then share a word, and the cluster takes connectors for each other: it refuses to
+    delete one, as a model of another one still used it. now: of `time.time`.
     """
     tick, into = divmod(now, _TICK)
     begins_soon = int(tick + 1) % 64 == _DASH and _TICK - into < _LONGEST_TEST
