@@ -105,7 +105,7 @@ CODES: dict[str, Code] = {
     "ROLE_MAPPED": Code("a role was replaced by one that the API knows"),
     "IMAGE_DETAIL_LEFT_OUT": Code("how closely the model is to look at an image was left out"),
     "MESSAGES_LEFT_OUT": Code("messages that are for no LLM were left out (reasoning, activity, a front end's own)"),
-    "SIGNATURE_LEFT_OUT": Code("a signature of the model's thoughts was left out, which this API does not have"),
+    "SIGNATURE_LEFT_OUT": Code("a signature of the model's thoughts was left out, for which there is no place"),
     "TOOL_NOT_STRICT": Code("`strict` of a tool was left out, which this API does not have"),
     "TOOLS_LEFT_OUT": Code("the client's own tools were left out, as the agent can't call them"),
     "STREAM_IN_ONE_PIECE": Code("the answer came as a stream once all of it was there"),

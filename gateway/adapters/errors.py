@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, InvalidInput
 
 _UNSENT = frozenset(
     {
@@ -60,8 +60,8 @@ def refuse(status: int, message: str, place: str = "", code: str = "") -> Adapte
 def of_gateway(error: GatewayError) -> AdapterError:
     """Return the error for one of the gateway's own that was raised before a run."""
     first = error.problems[0] if error.problems else None
-    message = _with_help(error.reason, error.hint)
     code, place = (first.code, first.place) if first else ("", "")
+    message = _with_help(error.reason, error.hint, first.expected if first and error.says_expected else "")
     return AdapterError(Fault(error.status, error.type, message, code, place, error.retry_after))
 
 
@@ -81,11 +81,12 @@ def of_answer(status: int, body: bytes, retry_after: str = "") -> AdapterError:
     reason = _text(error.get("reason")) or _text(error.get("details")) or f"The cluster answered with status {status}."
     is_own = "message" in error  # which only the gateway's have
     reason = _text(error.get("message")) or reason  # without the remedy, which `help` has
+    expected = _text(first.get("expected")) if is_own and type == InvalidInput.type else ""
     return AdapterError(
         Fault(
             status if status >= 400 else 502,
             type,
-            _with_help(reason, _text(error.get("help"))),
+            _with_help(reason, _text(error.get("help")), expected),
             _text(first.get("code")),
             _text(first.get("field")),
             int(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0,
@@ -98,10 +99,12 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _with_help(reason: str, help: str) -> str:
-    if not help:
+def _with_help(reason: str, help: str, expected: str) -> str:
+    """Return the reason and what to do. expected: is that, where there is no help; "" for nothing."""
+    remedy = help or (f"expected {expected}." if expected else "")
+    if not remedy:
         return reason
-    return f"{reason}{'' if reason.endswith('.') else '.'} {help[0].upper()}{help[1:]}"
+    return f"{reason}{'' if reason.endswith('.') else '.'} {remedy[0].upper()}{remedy[1:]}"
 
 
 _INDEX = re.compile(r"\binput\[(\d+)\]")

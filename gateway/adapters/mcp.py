@@ -35,7 +35,7 @@ from starlette.types import Message, Receive, Scope, Send
 from gateway import __version__
 from gateway.adapters.agents import Agents
 from gateway.adapters.errors import INTERNAL, AdapterError, Fault, refuse, relocated
-from gateway.adapters.requests import Place, address_of, read_body
+from gateway.adapters.requests import OF_STREAMS, Place, address_of, read_body
 from gateway.adapters.run import RunInput, RunResult
 from gateway.codes import CODES
 from gateway.config.adapters import McpTool
@@ -170,13 +170,9 @@ _STOPPED = {
 """Why an answer is not whole, by the reason for which it ended."""
 
 
-_OF_STREAMS = frozenset({"STREAM_IN_ONE_PIECE"})
-"""Notices of how an answer was streamed, which say nothing about a result."""
-
-
 def write_result(result: RunResult, notices: Sequence[str]) -> CallToolResult:
     """Return the result of a call: the agent's text, why it is not whole, open calls; and all of it as one object."""
-    notices = [code for code in notices if code not in _OF_STREAMS]
+    notices = [code for code in notices if code not in OF_STREAMS]
     texts: list[str] = [result.text]
     document: dict[str, Any] = {"text": result.text}
     if reason := _STOPPED.get(result.reason):

@@ -13,7 +13,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.adapters.errors import AdapterError, Fault, refuse
-from gateway.adapters.requests import Place, RunScope, begin_within, notice_headers, plain, stream, unless_left
+from gateway.adapters.requests import (
+    OF_STREAMS,
+    Place,
+    RunScope,
+    begin_within,
+    notice_headers,
+    plain,
+    stream,
+    unless_left,
+)
 from gateway.adapters.run import AgentRun
 from gateway.execute.run_events import RunEvent
 from gateway.mlcommons.profile import AgentProfile
@@ -131,7 +140,8 @@ async def answer_whole(
     known = await unless_left(request, run())
     if known is None:
         return Response(status_code=499)
-    return JSONResponse(document(), headers=notice_headers([*known, *notices]))
+    codes = [code for code in [*known, *notices] if code not in OF_STREAMS]
+    return JSONResponse(document(), headers=notice_headers(codes))
 
 
 async def answer_stream(

@@ -96,9 +96,12 @@ class ResponseId(Struct, frozen=True):
         return f"resp_{self.agent_id}-{self.thread}-{self.turn}"
 
 
+_UNKNOWN = "previous_response_not_found"
+
+
 def _unknown(id: str) -> AdapterError:
     message = f"There is no response {id!r} of this agent and caller."
-    return AdapterError(Fault(404, "previous_response_not_found", message, place="previous_response_id"))
+    return AdapterError(Fault(404, _UNKNOWN, message, place="previous_response_id"))
 
 
 class ResponsesRequest(Struct, frozen=True):
@@ -429,10 +432,18 @@ class Responses:
         Raises:
             AdapterError: there is none of this id.
         """
-        place, id = self._place(), ResponseId.read(request.path_params["id"])
-        caller = place.caller(request)
-        agent = await place.agents(caller).find_id(id.agent_id)
-        return id, agent, await _conversation(place, agent, id, caller)
+        place = self._place()
+        try:
+            id = ResponseId.read(request.path_params["id"])
+            caller = place.caller(request)
+            agent = await place.agents(caller).find_id(id.agent_id)
+            return id, agent, await _conversation(place, agent, id, caller)
+        except AdapterError as error:
+            if error.fault.type != _UNKNOWN:
+                raise
+            raise AdapterError(
+                msgspec.structs.replace(error.fault, type="response_not_found", place="response_id")
+            ) from None
 
 
 async def _refuse_input_items(request: Request) -> Response:

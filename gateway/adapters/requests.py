@@ -275,6 +275,10 @@ class RunScope:
             self._run.close()
 
 
+OF_STREAMS = frozenset({"STREAM_IN_ONE_PIECE"})
+"""Notices of how a run was streamed, which say nothing about an answer that the client gets whole."""
+
+
 def notice_headers(notices: Sequence[str]) -> dict[str, str]:
     """Return the header that names notices."""
     return {HEADER: ", ".join(notices)} if notices else {}

@@ -24,7 +24,9 @@ from gateway.proxy.acceptor import UNIX, bind
 _HEALTH = "/health/"
 MEMORY = "/memory/sessions"
 """The start of the paths of the gateway's own sessions."""
-HOLD = "/profiles/hold"
+_PROFILES = "/profiles/"
+"""The start of the paths of pages that change what the gateway plans with. They need no token where none is set."""
+HOLD = f"{_PROFILES}hold"
 """Where a POST holds documents as they were, and a DELETE ends that; see `gateway.agents.holds`."""
 
 Page = Callable[[], Awaitable[web.StreamResponse]]
@@ -121,7 +123,7 @@ def _require_token(pages: Pages, access: Access) -> Middleware:
                 "This page needs a token: send `Authorization: Bearer <token>` with the value of listen.admin_token."
             )
             return error_responses.respond(Unauthorized(reason), request_id="")
-        if not pages.token and not pages.is_private and request.path == HOLD:
+        if not pages.token and not pages.is_private and request.path.startswith(_PROFILES):
             refuse_other_sites(request)
         return await handler(request)
 

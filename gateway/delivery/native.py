@@ -111,7 +111,7 @@ def _forms(agent_input: AgentInput, roles: Mapping[str, str]) -> Iterator[tuple[
     for conversation, notices in conversations:
         yield conversation, notices
         if written := tools_as_text(conversation, roles):
-            yield written[0], (written[1], *notices)
+            yield written[0], (*written[1], *notices)
 
 
 def _mapped(provider: Provider, agent_input: AgentInput, form: AgentInput, options: MappingOptions) -> ProviderRequest:

@@ -66,7 +66,7 @@ class PlainChat(Provider):
         written = tools_as_text(agent_input, options.roles)
         conversation = super().prepare(agent_input if written is None else written[0], options)
         if written is not None:
-            conversation.findings.notices.append(written[1])
+            conversation.findings.notices.extend(written[1])
         return conversation
 
     def write(self, turns: Sequence[Turn], findings: Findings) -> list[dict[str, Any]]:
@@ -168,8 +168,8 @@ class TextOnly(Provider):
         """
         notices: list[Notice] = []
         if written := tools_as_text(agent_input, options.roles):
-            agent_input, notice = written
-            notices.append(notice)
+            agent_input, of_tools = written
+            notices.extend(of_tools)
         problems = [
             Problem(
                 block.at,

@@ -177,13 +177,16 @@ def _unsafe(profile: AgentProfile, params: Mapping[str, str]) -> list[Problem]:
     for name, value in params.items():
         if name.startswith("gw_"):
             reason = "names that start with gw_ are the gateway's own"
-            found.append(Problem(f"parameters.{name}", reason, "another name", name, "RESERVED_NAME"))
+            found.append(
+                Problem(f"parameters.{name}", reason, "another name", name, "RESERVED_NAME", "use another name")
+            )
         for id_name, ids in chosen.items():
             if name.rpartition(".")[2] == id_name and value not in ids:
                 # `model_id` and `<tool>.model_id` choose the LLM of a flow's tool at run time.
                 reason = "this parameter changes the agent's LLM, so the format it takes is not known"
                 expected = " or ".join(sorted(ids))
-                found.append(Problem(f"parameters.{name}", reason, expected, value, "MODEL_OVERRIDDEN"))
+                help = f"leave the parameter {name} out, or register an agent for that model"
+                found.append(Problem(f"parameters.{name}", reason, expected, value, "MODEL_OVERRIDDEN", help))
     return found
 
 

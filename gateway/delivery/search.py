@@ -117,7 +117,7 @@ class Variant:
         """Yield this variant, then, if it has tool blocks and all of them can be text, the variant where they are."""
         yield self
         if written := tools_as_text(self.agent_input, self._search.options.roles):
-            yield Variant(self._search, self.agent_input, self.parameters, (*self.notices, written[1]), as_text=True)
+            yield Variant(self._search, self.agent_input, self.parameters, (*self.notices, *written[1]), as_text=True)
 
     def fold(self) -> Variant | None:
         """Return this variant with its system text in the first user turn; None if there is none, or no such turn.

@@ -87,10 +87,11 @@ class _Declare:
         return {**body, **self.members}
 
 
-def tools_as_text(agent_input: AgentInput, roles: Mapping[str, str]) -> tuple[AgentInput, Notice] | None:
+def tools_as_text(agent_input: AgentInput, roles: Mapping[str, str]) -> tuple[AgentInput, tuple[Notice, ...]] | None:
     """Write each tool block as the JSON text of Bedrock Converse's block, in its place; a turn of a tool is the user's.
 
-    Return None if there is no such block, or if a result has media, which a text can't hold.
+    Return the conversation and what to report: a text has no place for the signature of a call. Return None if there is
+    no such block, or if a result has media, which a text can't hold.
 
     roles: the operator's role table (`MappingOptions.roles`).
     """
@@ -99,8 +100,15 @@ def tools_as_text(agent_input: AgentInput, roles: Mapping[str, str]) -> tuple[Ag
     if not tools or any(isinstance(part, Media) for block in tools for part in _content(block)):
         return None
     messages = tuple(_written(message, roles) for message in agent_input.messages)
-    notice = Notice("TOOLS_AS_TEXT", "the connector can't carry tool calls and results, so they are text", tools[0].at)
-    return replace(agent_input, messages=messages), notice
+    notices = [
+        Notice("TOOLS_AS_TEXT", "the connector can't carry tool calls and results, so they are text", tools[0].at),
+        *(
+            Notice("SIGNATURE_LEFT_OUT", "a tool call that is sent as text has no signature", block.at)
+            for block in tools
+            if isinstance(block, ToolUse) and block.signature
+        ),
+    ]
+    return replace(agent_input, messages=messages), tuple(notices)
 
 
 def _content(block: ToolUse | ToolResult) -> Iterable[Text | Json | Media]:

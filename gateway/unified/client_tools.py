@@ -98,6 +98,7 @@ def _read_choice(reading: Reading, choice: Any, specs: dict[str, ToolSpec]) -> t
         reading.problems.add("tool_choice", "Unknown choice of a tool", _CHOICE, received)
         return "auto", ""
     if (only and only not in specs) or (known == "required" and not specs):
+        wrong = "The choice names a tool that is not there" if only else "A tool has to be called, and there are none"
         expected = "one of the names in tools" if specs else '"tools" beside it'
-        reading.problems.add("tool_choice", "The choice names a tool that is not there", expected, shorten(only))
+        reading.problems.add("tool_choice", wrong, expected, shorten(only or known))
     return known, only

@@ -80,7 +80,8 @@ async def test_models_are_agents(deploy: Deploy) -> None:
         models = (await client.models.list()).data
         assert {model.id for model in models} == set(deployed.agents.values())
         assert {model.name for model in models} == set(deployed.agents)
-        assert (await client.models.retrieve("conv-d")).id == "conv-d"
+        one = await client.models.retrieve("conv-d")
+        assert (one.id, one.created) == ("conv-d", 0)
         with pytest.raises(openai.NotFoundError) as raised:
             await client.models.retrieve("nosuch")
         assert raised.value.code == "model_not_found"
@@ -143,7 +144,47 @@ async def test_what_changes_nothing_is_accepted(deploy: Deploy) -> None:
             model="conv-d", messages=[{"role": "user", "content": "hi"}], tools=tools, **more
         )
         notices = answer.headers["x-mlc-gateway-notice"].split(", ")
-        assert {"SAMPLING_LEFT_OUT", "TOOLS_LEFT_OUT"} <= set(notices)
+        assert sorted(notices) == ["SAMPLING_LEFT_OUT", "TOOLS_LEFT_OUT"]  # none of the stream that it was not
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"messages": []},
+            "[messages] Invalid input format. Expected string, array of content blocks, or array of messages.",
+        ),
+        (
+            {"tools": [{"type": "web_search"}], "tool_choice": "required"},
+            '[tool_choice] A tool has to be called, and there are none. Expected "tools" beside it.',
+        ),
+    ],
+)
+async def test_an_error_without_help_says_what_is_expected(more: Any, message: str, deploy: Deploy) -> None:
+    body = {"model": "conv-d", "messages": [{"role": "user", "content": "hi"}], **more}
+    async with deploy("2.19.0") as deployed, deployed.http() as client:
+        async with client.post("/v1/chat/completions", json=body) as response:
+            error = (await response.json())["error"]
+        assert (response.status, error["message"], error["code"]) == (400, message, "ValidationException")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "message"),
+    [
+        ("/v1/nowhere", {}, 404, "There is no GET /v1/nowhere on this port."),
+        ("/v1/chat/completions", {}, 405, "There is no GET /v1/chat/completions on this port."),
+        ("/v1/models", {"Origin": "https://a.example"}, 403, "Pages of 'https://a.example' may not use this port; "),
+        ("/v1/models", {"Host": "a.example"}, 403, "This port does not answer for the host 'a.example'; "),
+    ],
+)
+async def test_what_the_port_refuses_has_neither_a_code_nor_a_place(
+    path: str, headers: dict[str, str], status: int, message: str, deploy: Deploy
+) -> None:
+    async with deploy("2.19.0") as deployed, deployed.http() as client:
+        async with client.get(path, headers=headers) as response:
+            error = (await response.json())["error"]
+        assert (response.status, error["code"], error["param"]) == (status, None, None)
+        assert error["message"].startswith(message)
 
 
 async def test_an_input_that_can_t_arrive_is_refused_with_its_remedy(deploy: Deploy) -> None:

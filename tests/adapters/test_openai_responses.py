@@ -120,8 +120,9 @@ async def test_a_response_is_deleted_with_its_session(deploy: Deploy) -> None:
                 {"id": first.id, "object": "response", "deleted": True},
             )
         for ask in (client.responses.retrieve, client.responses.delete):
-            with pytest.raises(openai.NotFoundError):
+            with pytest.raises(openai.NotFoundError) as raised:
                 await ask(first.id)
+            assert (raised.value.code, raised.value.param) == ("response_not_found", "response_id")
         with pytest.raises(openai.NotFoundError):
             await client.responses.create(model=agent, input="two", previous_response_id=first.id)
 

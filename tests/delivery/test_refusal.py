@@ -168,6 +168,7 @@ def test_what_the_provider_can_not_express_is_reported_by_its_mapping() -> None:
                 "another name",
                 "gw_q",
                 "RESERVED_NAME",
+                "use another name",
             ),
         ),
         (
@@ -179,6 +180,7 @@ def test_what_the_provider_can_not_express_is_reported_by_its_mapping() -> None:
                 "",
                 "other",
                 "MODEL_OVERRIDDEN",
+                "leave the parameter model_id out, or register an agent for that model",
             ),
         ),
         (
@@ -190,6 +192,7 @@ def test_what_the_provider_can_not_express_is_reported_by_its_mapping() -> None:
                 "",
                 "other",
                 "MODEL_OVERRIDDEN",
+                "leave the parameter llm.model_id out, or register an agent for that model",
             ),
         ),
     ],
@@ -198,9 +201,9 @@ def test_parameters_under_which_nothing_can_be_promised(name: str, value: str, p
     cluster = cluster_of(NEW)
     error = cluster.send("flow-bedrock_tutorial", {"input": "a", "parameters": {name: value}}).error
     assert isinstance(error, UndeliverableContent)
-    at, reason, expected, received, code = problem
+    at, reason, expected, received, code, help = problem
     expected = expected or cluster.model("bedrock_tutorial")
-    assert error.problems == (Problem(at, reason, expected, received, code),)
+    assert error.problems == (Problem(at, reason, expected, received, code, help),)
 
 
 def test_a_prompt_of_the_callers_without_the_question_leaves_no_place_for_it() -> None:

@@ -93,3 +93,14 @@ def test_the_oracle_knows_the_text() -> None:
     blocks = [json.dumps(block, separators=(",", ":")) for block in (CALL, RESULT)]
     value = [turn("user", "a"), turn("assistant", blocks[0]), turn("user", text(blocks[1]), text("b"))]
     assert notices(cluster_of(OLD), "flow-a", value) == []
+
+
+@pytest.mark.parametrize("agent", ["flow-a", "cflow-e", "flow-c"])
+def test_a_signature_that_a_text_can_t_have_is_reported(agent: str) -> None:
+    call = {"functionCall": {"id": "t1", "name": "weather", "args": {}}, "thoughtSignature": "c2ln"}
+    value = [turn("user", text("hi")), turn("assistant", call), turn("user", RESULT), turn("user", text("so?"))]
+    rewritten = cluster_of(OLD).send(agent, {"input": value}).rewritten
+    assert rewritten is not None
+    reported = [(notice.code, notice.place) for notice in rewritten.plan.notices]
+    assert ("TOOLS_AS_TEXT", "input[1].content[0]") in reported
+    assert ("SIGNATURE_LEFT_OUT", "input[1].content[0]") in reported

@@ -155,3 +155,38 @@ def test_every_command_in_a_shell_block_exists() -> None:
                 assert command in SUMMARIES, (file.name, command)
             for target in re.findall(r"^make ([\w-]+)", block, re.MULTILINE):
                 assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), (file.name, target)
+
+
+_STEPS = {"agent", "connector", "model"}  # of a registration, as the inspector calls them: `make agent`
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for file in [*sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("*.md"))]:
+        if file.name != "CHANGELOG.md":
+            named = set(re.findall(r"`make ([a-z][\w-]*)", file.read_text()))
+            assert named - _STEPS <= targets, file.name
+
+
+INTERNALS = sorted((DOCS / "internals").glob("*.md"))
+
+
+@pytest.mark.parametrize("file", INTERNALS, ids=lambda file: file.name)
+def test_every_file_of_the_code_that_a_page_names_exists(file: Path) -> None:
+    """A path may begin below the repository, `gateway/` or `tests/`; a name alone may be of any folder."""
+    examples = set(re.findall(r"<!-- file: (\S+) -->", file.read_text()))
+    named = set(re.findall(r"`([\w./]+\.py)`", file.read_text())) - examples
+    names = {path.name for folder in ("gateway", "tests", "bench") for path in (ROOT / folder).rglob("*.py")}
+    found = {name for name in named if any((ROOT / below / name).exists() for below in ("", "gateway", "tests"))}
+    assert {name for name in named - found if "/" in name or name not in names} == set()
+
+
+def test_the_page_on_testing_names_every_folder_of_tests() -> None:
+    (table,) = re.findall(
+        r"^## What is where\n(.*?)^##? ", page("internals/testing.md") + "\n# ", re.MULTILINE | re.DOTALL
+    )
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
+    tests = {path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")}
+    assert tests <= named
+    assert all((ROOT / "tests" / name).exists() for name in named)

@@ -5,19 +5,28 @@ from __future__ import annotations
 import ast
 import configparser
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sse_starlette import EventSourceResponse
 
+from gateway.adapters import agents, mcp, openai_chat, openai_responses
 from gateway.admin import pages
+from gateway.agents import holds, memory, resolver, size
 from gateway.app import process, supervisor
 from gateway.app import supervisor as supervisor_admin
 from gateway.config.describe import rows
 from gateway.config.schema import Settings
-from gateway.proxy import client_connection, exchange, lifecycle, listener
-from gateway.upstream import client, tls
+from gateway.delivery import call_model
+from gateway.execute import run_events, session_run, streams
+from gateway.mlcommons import memory_form
+from gateway.observe import media, metrics
+from gateway.proxy import body_copy, client_connection, exchange, lifecycle, listener, memory_read
+from gateway.recording import recorder, records
+from gateway.upstream import client, response_receiver, tls
 from gateway.upstream.auth import authenticator
 from tests.docs.pages import DOCS, GATEWAY, ROOT, page
 
@@ -186,6 +195,60 @@ def test_a_number_in_a_page_is_the_codes(name: str, sentence: str, value: str) -
     assert sentence.format(value) in " ".join(page(name).split())
 
 
+MIB = 1 << 20
+_WORDS = {2.0: "two", 4.0: "four", 5: "five", 300.0: "five minutes"}
+
+NUMBERS = [
+    ("reference/answers.md", "An answer of more than {} MiB", f"{body_copy.HELD_ANSWER // MIB}"),
+    ("reference/answers.md", "An event over {} MiB is relayed as it comes", f"{streams._LONGEST_EVENT // MIB}"),
+    ("reference/answers.md", "one over {} MiB is relayed unread", f"{run_events.MOST // MIB}"),
+    ("reference/answers.md", "remembers for {} if there is nothing", _WORDS[session_run._KNOWN_SECONDS]),
+    ("reference/openai.md", "An answer of more than {} MiB is an error", f"{run_events.MOST // MIB}"),
+    ("reference/openai.md", "More than {} can't be listed", f"{agents._MOST:,}"),
+    ("reference/http.md", "up to {} for one request", _WORDS[response_receiver._MOST_INTERIM]),
+    ("reference/mcp.md", "(up to {} a second)", _WORDS[1 / mcp._PROGRESS_SECONDS]),
+    ("reference/mcp.md", "come every {} seconds", f"{EventSourceResponse.DEFAULT_PING_INTERVAL}"),
+    ("reference/metrics.md", "in the last {} seconds", _WORDS[pages.READY_FOR]),
+    ("reference/metrics.md", "`seconds` (at most {})", f"{holds.LONGEST_HOLD:g}"),
+    ("reference/metrics.md", "there are at most {}.", f"{holds.MOST_HOLDS}"),
+    ("reference/metrics.md", "After {} different models", f"{metrics.MOST_MODELS}"),
+    ("reference/metrics.md", "got a connection for {} s", f"{client._STUCK_AFTER:g}"),
+    ("reference/limitations.md", "larger than {} MiB", f"{body_copy.HELD_ANSWER // MIB}"),
+    ("reference/limitations.md", "Answers over {} MiB", f"{memory_read.MOST // MIB}"),
+    ("reference/limitations.md", "more than {} such texts", f"{memory_form.MOST_FORMS:,}"),
+    ("reference/limitations.md", "name more than {} placeholders", f"{call_model._MOST_NAMES}"),
+    ("reference/limitations.md", "recalls have more than {} characters", f"{memory._LONGEST:,}"),
+    (
+        "reference/limitations.md",
+        "more than {} characters (16 more for each value)",
+        f"{size.MOST_DOCUMENTS} documents, {size.MOST_TOOLS:,} tools, {size.MOST.calling} tools that call a model, a "
+        f"connector or an agent, {size._MOST_LEVELS} levels, or {size.MOST_WEIGHT:,}",
+    ),
+    ("reference/limitations.md", "({} more for each value)", f"{size._PER_VALUE}"),
+    (
+        "reference/limitations.md",
+        "more than {} characters (a template counts",
+        f"{size.MOST.characters:,}",
+    ),
+    ("reference/limitations.md", "{} commas, brackets and quotes", f"{size.MOST.separators:,}"),
+    ("reference/limitations.md", "or {} placeholders", f"{size.MOST.placeholders:,}"),
+    ("internals/agents.md", "turns of a conversation ({} by default", f"{memory.DEFAULT_LIMIT}"),
+    ("internals/agents.md", "when nobody has used it for {}", _WORDS[resolver._KEEP]),
+    ("internals/architecture.md", "are held, up to {} MiB", f"{memory_read.MOST // MIB}"),
+    ("internals/inspector.md", "for {} runs a second at most", f"{records.RENDERED_A_SECOND}"),
+    ("internals/inspector.md", "pauses for {} ms after each 2 ms", f"{recorder._TURN * 1000:g}"),
+    ("internals/inspector.md", "hashed {} MB at a time", f"{media._AT_ONCE // MIB}"),
+    ("internals/inspector.md", "gets more than {} KB", f"{media._WINDOW // 1024}"),
+]
+
+
+@pytest.mark.parametrize(("name", "sentence", "value"), NUMBERS, ids=[f"{row[0]} {row[1]}" for row in NUMBERS])
+def test_a_limit_in_a_page_is_the_codes(name: str, sentence: str, value: str) -> None:
+    assert value
+    shown = sentence.format(value)
+    assert shown in " ".join(page(name).split())
+
+
 def test_no_number_of_seconds_in_operations_is_left_out() -> None:
     text = " ".join(page("operate/operations.md").split())
     shown = [sentence.format(value) for name, sentence, value in SECONDS if name == "operate/operations.md"]
@@ -226,3 +289,33 @@ def test_the_page_of_dependencies_tells_what_aiohttp_is_used_for() -> None:
     assert users == {"admin", "app", "cli", "inspector", "media", "policy", "proxy", "simulator"}
     (row,) = re.findall(r"^\| `aiohttp` \|.*$", page("internals/dependencies.md"), re.MULTILINE)
     assert all(word in row for word in ("admin port", "media by URL", "simulator", "embedded"))
+
+
+@pytest.mark.parametrize(
+    ("heading", "members", "only"),
+    [
+        (
+            "## Chat completions: members of a request",
+            openai_chat._READ | openai_chat._SAMPLING | openai_chat._IGNORED,
+            openai_chat._ONLY,
+        ),
+        (
+            "## Responses",
+            openai_responses._READ | openai_responses._SAMPLING.keys() | openai_responses._IGNORED,
+            openai_responses._ONLY,
+        ),
+    ],
+)
+def test_the_page_has_the_members_that_openais_api_takes(
+    heading: str, members: frozenset[str], only: Mapping[str, Any]
+) -> None:
+    section = page("reference/openai.md").partition(heading)[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", section, re.MULTILINE)
+    fixed = {name for row, treatment in rows if "refused with any other" in treatment for name in _members(row)}
+    assert fixed == only.keys()
+    assert {name for row, _ in rows for name in _members(row)} == members | only.keys()
+
+
+def _members(row: str) -> set[str]:
+    """The members that the first column of a row names; `default` is another value of the one before it."""
+    return set(re.findall(r"`(\w+)[^`]*`", row)) - {"default", "effort"}

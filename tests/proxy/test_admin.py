@@ -80,7 +80,7 @@ async def test_the_admin_port_has_nothing_else(line: bytes, start_gateway: Start
 async def test_a_wrong_method_is_told_the_right_ones(line: bytes, allowed: bytes, start_gateway: StartGateway) -> None:
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, UseCase())
-        answer = await send_request(gateway.admin_port, line + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = await send_request(gateway.admin_port, line + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert (answer.line.split()[1], answer.values("allow")) == (b"405", [allowed])
     assert json.loads(answer.body)["error"]["type"] == "MethodNotAllowed"
 
@@ -96,7 +96,7 @@ async def test_cached_profiles_are_dropped(start_gateway: StartGateway) -> None:
     use_case = UseCase()
     async with RecordingUpstream() as upstream:
         gateway = await start_gateway(upstream.url, use_case)
-        answer = await send_request(gateway.admin_port, b"POST /profiles/drop HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = await send_request(gateway.admin_port, b"POST /profiles/drop HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (answer.line, json.loads(answer.body)) == (b"HTTP/1.1 200 OK", {"status": "dropped"})
         assert use_case.forgotten == [("cluster", None)]
         assert not upstream.requests

@@ -117,6 +117,8 @@ async def test_pages_of_other_sites_can_hold_nothing(header: str, start_gateway:
     use_case.holds.hold("u", {}, 30)
     assert (await post(gateway, wanted("v"), header))[0] == 403
     assert (await release(gateway, "u", header))[0] == 403
+    drop = await send_request(gateway.admin_port, _request("POST /profiles/drop", "", header))
+    assert (_read(drop)[0], use_case.forgotten) == (403, [])
     assert list(use_case.holds._current()) == ["u"]
 
 

@@ -302,6 +302,8 @@ def test_every_provider_has_a_name_of_the_conventions() -> None:
     names = {provider_name(name) for name in registry.names()}
     assert names == set(PROVIDERS.values())
     assert provider_name("mine/v1") == "mine/v1"
+    (row,) = re.findall(r"^\| `gen_ai.provider.name` \|.*\|(.*)\|$", page("reference/telemetry.md"), re.MULTILINE)
+    assert set(re.findall(r"`([a-z.]+)`", row)) == names
 
 
 def test_every_attribute_is_in_the_table_of_the_docs() -> None:
