@@ -87,6 +87,7 @@ docs: $(STAMP) ## write the generated parts of the documentation, and the pictur
 	$(PY) -m gateway.config.describe docs/reference/settings.md
 	$(PY) -m tests.docs.cli_page
 	$(PY) -m tests.docs.first_minutes
+	$(PY) -m tests.docs.worked_examples
 	$(PY) -m tests.docs.codes_table
 	$(PY) -m tests.smuggling.page
 	$(PY) docs/images/demo.py

@@ -71,28 +71,34 @@ def load(
 def sources(path: Path | None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return where each setting that is not left to its default is set: the file, or the name of a variable.
 
+    A mapping whose keys are set in several places has all of them, with commas.
+
     Raises:
         ConfigError: the file can't be read.
     """
     environ = os.environ if environ is None else environ
     layers = [read_file(path) if path else {}, *read_environment(environ, [])]
-    return {setting: source for layer in layers for setting, source in _set_by(layer, Settings, "", str(path))}
+    found: dict[str, str] = {}
+    for layer in layers:
+        for setting, source, adds in _set_by(layer, Settings, "", str(path)):
+            found[setting] = f"{found[setting]}, {source}" if adds and setting in found else source
+    return found
 
 
-def _set_by(layer: Mapping[str, Any], cls: Any, path: str, source: str) -> Iterator[tuple[str, str]]:
-    """Yield the settings in `layer` with their source."""
+def _set_by(layer: Mapping[str, Any], cls: Any, path: str, source: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield the settings in `layer`: each with its source, and whether that adds keys to those of earlier layers."""
     types = types_of(cls)
     for key, value in layer.items():
         kind, place = bare(types.get(key)), source
         if isinstance(value, FromEnvironment):
             place = value.name
             value = parse_yaml(value.text) if is_section(kind) else value
-        elif kind is Secret and isinstance(value, Mapping):
-            place = next((one.name for one in value.values() if isinstance(one, FromEnvironment)), place)
+        elif isinstance(value, Mapping):  # a secret, or a mapping with keys of its own
+            place = ", ".join(one.name for one in value.values() if isinstance(one, FromEnvironment)) or place
         if is_section(kind) and isinstance(value, Mapping):
             yield from _set_by(value, kind, _join(path, key), place)
         elif value is not None or not is_section(kind):
-            yield _join(path, key), place
+            yield _join(path, key), place, isinstance(value, Mapping) and kind is not Secret
 
 
 def read_file(path: Path) -> dict[str, Any]:

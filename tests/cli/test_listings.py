@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -394,7 +395,8 @@ def test_tail_asks_for_the_token(
 
 def test_beginnings_of_exchanges_that_stand_for_none(recording: Recording, tmp_path: Path) -> None:
     store = SqliteStore(SqliteExchanges(str(tmp_path / "records")))
-    records = [get("/x", id="5f2a", agent_id="abc1"), get("/y", id="5f3b", agent_id="abc2")]
+    now = time.time()  # a gateway that runs deletes older ones
+    records = [get("/x", id="5f2a", agent_id="abc1", started=now), get("/y", id="5f3b", agent_id="abc2", started=now)]
     store.add(records)
     store.close()
     (tmp_path / "x.har").write_bytes(b"".join(write_har(records)))

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.cli import serve
 from gateway.config.describe import bare, effective, rows, table, updated
-from gateway.config.load import ConfigError, load
+from gateway.config.load import ConfigError, load, sources
 from gateway.config.schema import AgentRule, Settings
 from gateway.config.source import Source
 from gateway.config.variables import is_section, types_of
@@ -498,3 +498,21 @@ policy:
         ("b", 5, 3600),
         ("c", 5, 3600),
     ]
+
+
+def test_a_mapping_names_every_place_that_sets_keys_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "g.yaml"
+    path.write_text("agents: {aliases: {a: b}, roles: {bot: assistant}}")
+    one = {"GATEWAY__AGENTS__ALIASES__Old-Id": "new"}
+    assert sources(None, one) == {"agents.aliases": "GATEWAY__AGENTS__ALIASES__Old-Id"}
+    assert sources(path, one) == {
+        "agents.aliases": f"{path}, GATEWAY__AGENTS__ALIASES__Old-Id",
+        "agents.roles": str(path),
+    }
+    two = one | {"GATEWAY__AGENTS__ALIASES__c": "d"}
+    assert sources(None, two) == {"agents.aliases": "GATEWAY__AGENTS__ALIASES__Old-Id, GATEWAY__AGENTS__ALIASES__c"}
+    assert sources(path, {"GATEWAY__AGENTS__ALIASES": "{c: d}"})["agents.aliases"] == "GATEWAY__AGENTS__ALIASES"
+    assert load(path, {"GATEWAY__AGENTS__ALIASES": "{c: d}"}).agents.aliases == {"c": "d"}
+    assert load(path, one).agents.aliases == {"a": "b", "Old-Id": "new"}
+    token = {"GATEWAY__LISTEN__ADMIN_TOKEN__ENV": "T"}
+    assert sources(None, token) == {"listen.admin_token": "GATEWAY__LISTEN__ADMIN_TOKEN__ENV"}

@@ -22,10 +22,16 @@ from gateway.config.describe import rows
 from gateway.config.schema import Settings
 from gateway.delivery import call_model
 from gateway.execute import run_events, session_run, streams
+from gateway.http1 import request_heads
+from gateway.inspector import access, drawing
 from gateway.mlcommons import memory_form
 from gateway.observe import media, metrics
-from gateway.proxy import body_copy, client_connection, exchange, lifecycle, listener, memory_read
+from gateway.policy import hooks
+from gateway.proxy import body_copy, client_connection, content_coding, exchange, lifecycle, listener, memory_read
 from gateway.recording import recorder, records
+from gateway.recording.sinks import searched_text, sqlite, sqlite_queries
+from gateway.register import busy
+from gateway.unified import limits
 from gateway.upstream import client, response_receiver, tls
 from gateway.upstream.auth import authenticator
 from tests.docs.pages import DOCS, GATEWAY, ROOT, page
@@ -188,8 +194,36 @@ SECONDS = [
     ("operate/amazon.md", "again every {} seconds", {5.0: "five"}.get(authenticator._PAUSE, "")),
 ]
 
+NUMBERS = [
+    ("operate/scale-out.md", "| parsed heads of requests | at most {} |", f"{request_heads.MOST_HEADS:,}"),
+    ("operate/threat-model.md", "at most {} different ones in a process", f"{request_heads.MOST_HEADS:,}"),
+    ("operate/scale-out.md", "`agents.cache_size` ({})", f"{DEFAULTS.agents.cache_size:,}"),
+    ("operate/operations.md", "| members of a gzip body | {} |", f"{content_coding._MAX_MEMBERS:,}"),
+    (
+        "operate/operations.md",
+        "| problems listed for one body | {} |",
+        str(limits.ParseLimits._field_defaults["problems"]),
+    ),
+    ("operate/inspector.md", "The first {} characters of a body are searched", f"{searched_text.LONGEST:,}"),
+    ("operate/inspector.md", "at most {} exchanges a second come in", f"{sqlite._BUSY}"),
+    ("operate/inspector.md", "Of more than {} runs, p50 and p95", f"{sqlite_queries._SAMPLE:,}"),
+    ("operate/inspector.md", "known by the texts of the conversation's {} runs before", f"{drawing._EARLIER}"),
+    ("operate/inspector.md", "for {} hours, `HttpOnly`", {12.0: "twelve"}.get(access._SECONDS / 3600, "")),
+    ("operate/registration.md", "sends a refused one again, up to {} times", f"{busy._TRIES}"),
+    ("operate/registration.md", "random pauses of up to {} s", f"{busy._PAUSES[1]:g}"),
+    ("operate/threat-model.md", "other documents of connectors for up to {} seconds", f"{holds.LONGEST_HOLD:g}"),
+    ("troubleshooting.md", "504 `UpstreamTimeout` after {} s", f"{DEFAULTS.upstream.timeouts.connect:g}"),
+    ("operate/guardrails.md", "at most {} at a time", {8: "eight"}.get(hooks._THREADS, "")),
+    ("operate/guardrails.md", "An answer of more than {} MiB", f"{body_copy.HELD_ANSWER >> 20}"),
+    (
+        "operate/telemetry.md",
+        "once {}, and when the gateway stops",
+        {60.0: "a minute"}.get(recorder._LOG_EVERY, ""),
+    ),
+]
 
-@pytest.mark.parametrize(("name", "sentence", "value"), SECONDS, ids=[f"{row[0]} {row[1]}" for row in SECONDS])
+
+@pytest.mark.parametrize(("name", "sentence", "value"), [*SECONDS, *NUMBERS])
 def test_a_number_in_a_page_is_the_codes(name: str, sentence: str, value: str) -> None:
     assert value
     assert sentence.format(value) in " ".join(page(name).split())
@@ -198,7 +232,7 @@ def test_a_number_in_a_page_is_the_codes(name: str, sentence: str, value: str) -
 MIB = 1 << 20
 _WORDS = {2.0: "two", 4.0: "four", 5: "five", 300.0: "five minutes"}
 
-NUMBERS = [
+LIMITS = [
     ("reference/answers.md", "An answer of more than {} MiB", f"{body_copy.HELD_ANSWER // MIB}"),
     ("reference/answers.md", "An event over {} MiB is relayed as it comes", f"{streams._LONGEST_EVENT // MIB}"),
     ("reference/answers.md", "one over {} MiB is relayed unread", f"{run_events.MOST // MIB}"),
@@ -242,7 +276,7 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "sentence", "value"), NUMBERS, ids=[f"{row[0]} {row[1]}" for row in NUMBERS])
+@pytest.mark.parametrize(("name", "sentence", "value"), LIMITS, ids=[f"{row[0]} {row[1]}" for row in LIMITS])
 def test_a_limit_in_a_page_is_the_codes(name: str, sentence: str, value: str) -> None:
     assert value
     shown = sentence.format(value)
