@@ -70,5 +70,6 @@ async def echo(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer
 
 
 def seen(upstream: RecordingUpstream) -> set[str]:
-    """The paths of the requests that reached it."""
-    return {request.line.split()[1].decode() for request in upstream.requests}
+    """The paths of the clients' requests that reached it: without the one by which the gateway looks for its scheme."""
+    lines = (request.line for request in upstream.requests)
+    return {line.split()[1].decode() for line in lines if line != b"HEAD / HTTP/1.1"}
