@@ -29,6 +29,11 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return kept | {"TERM": "xterm", "LANG": "C.UTF-8"} | dict(extra or {})
 
 
+def _obey_interrupts() -> None:
+    """Let Ctrl-C end the program, as in a shell on a terminal: a shell without one starts it with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A program on a terminal of `columns` columns, which shows all that it writes. Use it as a context."""
 
@@ -42,7 +47,13 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, self._columns, 0, 0))
         self._process = subprocess.Popen(
-            self._command, stdin=theirs, stdout=theirs, stderr=theirs, env=self._env, start_new_session=True
+            self._command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=self._env,
+            start_new_session=True,
+            preexec_fn=_obey_interrupts,
         )
         os.close(theirs)
         return self
