@@ -128,6 +128,11 @@ class RecordingUpstream:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def record(self, request: Parsed) -> None:
+        """Record a client's request: not the one by which a gateway, when it starts, looks for the cluster's scheme."""
+        if request.line != b"HEAD / HTTP/1.1" or request.values("Connection") != [b"close"]:
+            self.requests.append(request)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._open.add(writer)
@@ -136,11 +141,12 @@ class RecordingUpstream:
                 await self.script(self, reader, writer)
                 return
             while True:
-                self.requests.append(await read_message(reader))
+                request = await read_message(reader)
+                self.record(request)
                 answers = list(self.answers)
                 answer = answers[min(len(self.requests), len(answers)) - 1]
                 head, _, body = answer.partition(b"\r\n\r\n")
-                writer.write(head + b"\r\n\r\n" + (b"" if self.requests[-1].line.startswith(b"HEAD") else body))
+                writer.write(head + b"\r\n\r\n" + (b"" if request.line.startswith(b"HEAD") else body))
                 await writer.drain()
                 if b"content-length" not in answer.lower() and b"chunked" not in answer.lower():
                     return

@@ -57,7 +57,7 @@ async def echo(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer
     """Answers each request with its path, fifty times; slowly, in pieces, where the path says so."""
     while True:
         request = await read_message(reader)
-        upstream.requests.append(request)
+        upstream.record(request)
         path = request.line.split()[1]
         body = path * 50
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body))
@@ -70,6 +70,5 @@ async def echo(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer
 
 
 def seen(upstream: RecordingUpstream) -> set[str]:
-    """The paths of the clients' requests that reached it: without the one by which the gateway looks for its scheme."""
-    lines = (request.line for request in upstream.requests)
-    return {line.split()[1].decode() for line in lines if line != b"HEAD / HTTP/1.1"}
+    """The paths of the requests that reached it."""
+    return {request.line.split()[1].decode() for request in upstream.requests}

@@ -78,7 +78,7 @@ async def test_the_while_ends(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_an_idle_connection_is_closed_and_one_that_takes_too_long_is_cut(tmp_path: Path) -> None:
     async def silent(upstream: RecordingUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream.requests.append(await read_message(reader))
+        upstream.record(await read_message(reader))
         await reader.read()
 
     async with RecordingUpstream(script=silent) as upstream:
