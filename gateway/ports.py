@@ -50,6 +50,23 @@ class Steps:
         self._last = now
 
 
+class Routed(NamedTuple):
+    """How a route (`agents.routes`) has sent a request to run an agent elsewhere.
+
+    route: the id that the client named; sessions are kept under `owner`, which is the same, but for `agents.aliases`.
+    agent_id, cluster: the agent that runs; cluster: "" for the one of `upstream`. caller: the client's headers: those
+    of the call are without its credentials where another cluster must not get them. is_checked: the cluster whose
+    credentials the caller has has accepted them.
+    """
+
+    route: str
+    owner: str
+    agent_id: str
+    cluster: str
+    caller: CIMultiDictProxy[str]
+    is_checked: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class ExecuteCall:
     """A request to run, register, change or delete an agent, or for a session, as the client sent it.
@@ -60,7 +77,8 @@ class ExecuteCall:
     signed: it has the client's own signature (SigV4), which would be forwarded, so the gateway can't send other
     requests with it. temporary: the agent is removed after this run.
     steps: where the use case notes its steps; None if nobody asks. request: the body, if it was read before.
-    session: None if the request itself says which session it is of.
+    session: None if the request itself says which session it is of. routed: None if no route concerns it.
+    mirror_of: the request that this is a copy of, "" for a client's own.
     """
 
     agent_id: str
@@ -76,6 +94,8 @@ class ExecuteCall:
     steps: Steps | None = None
     request: ExecuteRequest | None = None
     session: SessionUse | None = None
+    routed: Routed | None = None
+    mirror_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +177,8 @@ class Forward(msgspec.Struct, frozen=True):
     guardrails: what guardrails did, see `ExchangeRecord`; those that check the response are added before it is sent.
     documents: those that the plan depends on, ``models/ID`` and ``connectors/ID``.
     whole: a request for a stream goes to ``_execute``, without one.
+    routed: None if it goes where the client sent it. target: raw path and query in place of the client's; b"": those.
+    hand_over: called once, if the target of a route fails by itself before its answer begins; returns what to do next.
     """
 
     body: Sequence[bytes | memoryview] | None = None
@@ -168,6 +190,9 @@ class Forward(msgspec.Struct, frozen=True):
     guardrails: Sequence[dict[str, Any]] = ()
     documents: Set[str] = frozenset()
     whole: bool = False
+    routed: Routed | None = None
+    target: bytes = b""
+    hand_over: Callable[[GatewayError], Awaitable[Forward | Answer]] | None = None
 
     def through(self, stage: AnswerStage) -> Forward:
         """Return the request whose response goes through `stage` first, as that of a retry does."""

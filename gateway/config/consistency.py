@@ -13,6 +13,7 @@ from gateway.config.policy import Guardrail, Policy, UsageBudget
 from gateway.config.problems import ConfigProblem, depends_on
 from gateway.config.schema import (
     Account,
+    AgentRoute,
     Agents,
     Auth,
     Listen,
@@ -30,17 +31,17 @@ _SHORTEST_TOKEN = 16
 _ANY_ADDRESS = "0.0.0.0"  # compared, not bound
 
 
-def check(settings: Settings, url_given: bool, wrong: Collection[str] = ()) -> list[ConfigProblem]:
-    """Return the contradictions. url_given: `upstream.url` is set, not its default.
+def check(settings: Settings, urls_given: Collection[str], wrong: Collection[str] = ()) -> list[ConfigProblem]:
+    """Return the contradictions. urls_given: sections whose `url` is set: `upstream`, `clusters.NAME`.
 
     wrong: paths of settings that could not be read. What depends on one of them is not checked.
     """
     agents, listen, upstream = settings.agents, settings.listen, settings.upstream
     checks: tuple[tuple[tuple[str, ...], Iterable[ConfigProblem]], ...] = (
-        (("upstream.url", "upstream.nodes"), _check_addresses(upstream)),
+        (("upstream.url", "upstream.nodes"), _check_addresses("upstream", upstream)),
         (("agents.lookup", "agents.service_account"), _check_lookup(agents)),
         (("memory.tenant_header",), _check_tenant(settings.memory.tenant_header)),
-        (("upstream.auth",), _check_auth(upstream.auth)),
+        (("upstream.auth",), _check_auth("upstream", upstream.auth)),
         (("listen.tls",), _check_key("listen.tls", listen.tls)),
         (("upstream.tls",), _check_key("upstream.tls", upstream.tls)),
         (("listen.admin_host", "listen.admin_token"), _check_exposure(listen)),
@@ -58,7 +59,9 @@ def check(settings: Settings, url_given: bool, wrong: Collection[str] = ()) -> l
         (("agents.aliases",), _circular(agents.aliases)),
         (("agents.roles",), _ambiguous_roles(agents.roles)),
         (("media.fetch", "media.hosts"), _check_media(settings.media)),
-        (("upstream.url", "upstream.nodes"), _check_nodes(upstream, url_given)),
+        (("upstream.url", "upstream.nodes"), _check_nodes("upstream", upstream, "upstream" in urls_given)),
+        (("clusters",), _check_clusters(settings.clusters, urls_given)),
+        (("agents.routes", "agents.aliases", "clusters"), _check_routes(settings)),
         (("policy.budgets", "policy.prices"), check_budgets(settings.policy)),
         (("policy.budgets", "policy.budget_store", "listen.workers"), check_budget_store(settings)),
         (("policy.guardrails",), check_guardrails(settings.policy.guardrails)),
@@ -67,8 +70,8 @@ def check(settings: Settings, url_given: bool, wrong: Collection[str] = ()) -> l
     return [problem for found in readable for problem in found]
 
 
-def _check_addresses(upstream: Upstream) -> Iterator[ConfigProblem]:
-    urls = {"upstream.url": upstream.url, **{f"upstream.nodes[{i}]": url for i, url in enumerate(upstream.nodes)}}
+def _check_addresses(section: str, upstream: Upstream) -> Iterator[ConfigProblem]:
+    urls = {f"{section}.url": upstream.url, **{f"{section}.nodes[{i}]": url for i, url in enumerate(upstream.nodes)}}
     for path, url in urls.items():
         try:
             urlsplit(url).port  # noqa: B018  # reading it checks it
@@ -94,9 +97,9 @@ def _check_tenant(header: str) -> Iterator[ConfigProblem]:
         yield ConfigProblem("memory.tenant_header", reason, repr(header), "a header with the tenant's name")
 
 
-def _check_auth(auth: Auth) -> Iterator[ConfigProblem]:
+def _check_auth(section: str, auth: Auth) -> Iterator[ConfigProblem]:
     if auth.mode == "basic":
-        yield from _incomplete("upstream.auth.basic", auth.basic, "upstream.auth.mode is basic")
+        yield from _incomplete(f"{section}.auth.basic", auth.basic, f"{section}.auth.mode is basic")
 
 
 def _check_key(section: str, tls: ListenTls | Tls) -> Iterator[ConfigProblem]:
@@ -114,26 +117,91 @@ def _check_media(media: MediaByUrl) -> Iterator[ConfigProblem]:
         yield ConfigProblem("media.hosts", "is needed when media.fetch is on")
 
 
-def _check_nodes(upstream: Upstream, url_given: bool) -> Iterator[ConfigProblem]:
+def _check_nodes(section: str, upstream: Upstream, url_given: bool) -> Iterator[ConfigProblem]:
     """Check that nodes differ, that all or none use TLS, and that `url` does not name another cluster."""
     if not upstream.nodes:
         return
     if url_given:
-        reason = "can't be given together with upstream.nodes, wherever each comes from; remove one of them"
-        yield ConfigProblem("upstream.url", reason)
+        reason = f"can't be given together with {section}.nodes, wherever each comes from; remove one of them"
+        yield ConfigProblem(f"{section}.url", reason)
     first_scheme = urlsplit(upstream.nodes[0]).scheme
     seen: dict[tuple[str, int], int] = {}
     for i, url in enumerate(upstream.nodes):
-        path, parts = f"upstream.nodes[{i}]", urlsplit(url)
+        path, parts = f"{section}.nodes[{i}]", urlsplit(url)
         if parts.scheme != first_scheme:
-            reason = "is of another scheme than upstream.nodes[0], so some nodes would get credentials unencrypted"
+            reason = f"is of another scheme than {section}.nodes[0], so some nodes would get credentials unencrypted"
             yield ConfigProblem(path, reason, repr(url), f"an address with {first_scheme}://")
         try:
             first = seen.setdefault(_host_and_port(url), i)
         except ValueError:
             continue  # reported by `check`
         if first != i:
-            yield ConfigProblem(path, f"is the same node as upstream.nodes[{first}]", repr(url))
+            yield ConfigProblem(path, f"is the same node as {section}.nodes[{first}]", repr(url))
+
+
+def _check_clusters(clusters: Mapping[str, Upstream], urls_given: Collection[str]) -> Iterator[ConfigProblem]:
+    for name, cluster in clusters.items():
+        section = f"clusters.{name}"
+        if not name:
+            yield ConfigProblem("clusters", "has a cluster without a name", allowed="a name for each")
+        if section not in urls_given and not cluster.nodes:
+            yield ConfigProblem(f"{section}.url", "is missing", allowed="the address of the cluster")
+        yield from _check_addresses(section, cluster)
+        yield from _check_nodes(section, cluster, section in urls_given)
+        yield from _check_auth(section, cluster.auth)
+        yield from _check_key(f"{section}.tls", cluster.tls)
+
+
+def _check_routes(settings: Settings) -> Iterator[ConfigProblem]:
+    routes = settings.agents.routes
+    own = [route.agent for route in routes]
+    for index, route in enumerate(routes):
+        path = f"agents.routes[{index}]"
+        if own.index(route.agent) != index:
+            yield ConfigProblem(f"{path}.agent", "has a route already", repr(route.agent), "one route for each id")
+        if route.agent in settings.agents.aliases:
+            reason = "is in agents.aliases, too"
+            yield ConfigProblem(f"{path}.agent", reason, repr(route.agent), "one of the two")
+        if not sum(target.weight for target in route.targets):
+            reason = "has no target with a weight above 0, so nobody answers new conversations"
+            yield ConfigProblem(f"{path}.targets", reason)
+        yield from _check_targets(path, route, own, settings)
+        yield from _check_mirror(f"{path}.mirror", route)
+
+
+def _check_targets(path: str, route: AgentRoute, own: Sequence[str], settings: Settings) -> Iterator[ConfigProblem]:
+    agents = [target.agent for target in route.targets]
+    for index, target in enumerate(route.targets):
+        place, cluster = f"{path}.targets[{index}]", settings.clusters.get(target.cluster)
+        if agents.index(target.agent) != index:
+            reason = "is the agent of another target: the ids of conversations could not tell them apart"
+            yield ConfigProblem(f"{place}.agent", reason, repr(target.agent), "one target for each agent")
+        is_own = target.agent == route.agent
+        if not target.cluster and not is_own and (target.agent in own or target.agent in settings.agents.aliases):
+            allowed = "the id of an agent that has no route itself"
+            yield ConfigProblem(f"{place}.agent", "leads to another route", repr(target.agent), allowed)
+        if target.cluster and cluster is None:
+            known = ", ".join(settings.clusters) or "none: add it to clusters"
+            yield ConfigProblem(f"{place}.cluster", "is not in clusters", repr(target.cluster), known)
+        if target.cluster and is_own:
+            reason = "is the route's own id, which is that of an agent of upstream"
+            yield ConfigProblem(f"{place}.agent", reason, repr(target.agent), "the id of another agent")
+        if not target.cluster and target.callers != "checked":
+            reason = "is about targets on another cluster"
+            yield ConfigProblem(f"{place}.callers", reason, target.callers, "checked, or a cluster")
+        if cluster is not None and target.callers == "passed" and cluster.auth.mode != "pass":
+            reason = f"contradicts clusters.{target.cluster}.auth.mode, which replaces the caller's credentials"
+            yield ConfigProblem(f"{place}.callers", reason, "passed", "checked or trusted")
+
+
+def _check_mirror(path: str, route: AgentRoute) -> Iterator[ConfigProblem]:
+    mirror, agents = route.mirror, [target.agent for target in route.targets]
+    if mirror.agent and mirror.agent not in agents:
+        reason = "is no target of the route"
+        yield ConfigProblem(f"{path}.agent", reason, repr(mirror.agent), " or ".join(agents))
+    if mirror.agent and mirror.tools is None:
+        reason = "is needed with mirror.agent: a tool that acts would act twice"
+        yield ConfigProblem(f"{path}.tools", reason, allowed="none, or a list of the tools that do no harm")
 
 
 def _host_and_port(url: str) -> tuple[str, int]:

@@ -62,10 +62,16 @@ def load(
         data = merge(data, reader.sections(layer, Settings, ""))
     settings: Settings = reader.struct(data, Settings, "")
     wrong = [*(problem.path for problem in problems), *reader.unread]
-    problems += check(settings, url_given="url" in data.get("upstream", {}), wrong=wrong)
+    problems += check(settings, _urls_given(data), wrong=wrong)
     if problems:
         raise ConfigError(problems, settings, wrong)
     return settings
+
+
+def _urls_given(data: Mapping[str, Any]) -> set[str]:
+    """Return the sections of clusters whose `url` is set: `upstream`, `clusters.NAME`."""
+    named = {f"clusters.{name}": part for name, part in data.get("clusters", {}).items()}
+    return {section for section, part in {"upstream": data.get("upstream", {}), **named}.items() if "url" in part}
 
 
 def sources(path: Path | None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -182,8 +188,21 @@ class _Reader:
                 checked[key] = _SecretSource(value)
             elif get_origin(kind) is dict and part is not None and not isinstance(part, Mapping):
                 self.problem(_join(path, key), "is not allowed here", value, types[key])
+            elif get_origin(kind) is dict and is_section(get_args(kind)[1]) and isinstance(part, Mapping):
+                checked[key] = self.named_sections(part, get_args(kind)[1], _join(path, key))
             else:
                 checked[key] = value
+        return checked
+
+    def named_sections(self, layer: Mapping[str, Any], cls: Any, path: str) -> dict[str, Any]:
+        """Return the sections of a mapping, each as `sections` does. An empty one has the defaults."""
+        checked: dict[str, Any] = {}
+        for name, value in layer.items():
+            part = self.parse(value) if isinstance(value, FromEnvironment) else value
+            if part is None or isinstance(part, Mapping):
+                checked[name] = self.sections(part or {}, cls, _join(path, str(name)))
+            else:
+                self.not_a_section(_join(path, str(name)), value, cls)
         return checked
 
     def not_a_section(self, path: str, value: Any, cls: Any) -> None:
@@ -243,7 +262,11 @@ class _Reader:
         if get_origin(plain) is dict and isinstance(value, dict):
             for key in (key for key in value if isinstance(key, Misread)):
                 self.misread(_join(path, key), key, raw)
-            return {str(k): self.value(item, get_args(plain)[1], _join(path, str(k))) for k, item in value.items()}
+            kinds = get_args(plain)
+            return {
+                self.value(str(k), kinds[0], path): self.value(item, kinds[1], _join(path, str(k)))
+                for k, item in value.items()
+            }
         if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:  # infinite and NaN, too
             self.problem(path, "is not a finite number" if isinstance(value, float) else "is too large", raw, kind)
             return None

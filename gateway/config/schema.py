@@ -14,6 +14,7 @@ from gateway.config.adapters import Adapters
 from gateway.config.inspector import Inspector
 from gateway.config.memory import Memory
 from gateway.config.policy import Policy
+from gateway.config.routes import AgentRoute, ClusterName
 from gateway.config.types import (
     AgentId,
     Bytes,
@@ -174,6 +175,7 @@ class Telemetry(Struct, frozen=True, forbid_unknown_fields=True):
 __all__ = [
     "Account",
     "Admission",
+    "AgentRoute",
     "AgentRule",
     "Agents",
     "Answers",
@@ -328,8 +330,15 @@ class Agents(Struct, frozen=True, forbid_unknown_fields=True):
     rules: Annotated[list[AgentRule], Meta(description="Rules per agent, first match first.")] = []
     aliases: Annotated[
         dict[str, AgentId],
-        Meta(description="Agents that replace others: `_execute` of the old id runs the new agent (`old-id: new-id`)."),
+        Meta(
+            description="Agents that replace others: `_execute` of the old id runs the new agent (`old-id: new-id`). "
+            "`agents.routes` can do this, and more."
+        ),
     ] = {}
+    routes: Annotated[
+        list[AgentRoute],
+        Meta(description="Agents that share the requests to one id, by weight, also on other clusters."),
+    ] = []
     roles: Annotated[
         dict[str, Literal["system", "user", "assistant", "tool"]],
         Meta(description="Your clients' names of standard roles: `reviewer: user`; case is ignored."),
@@ -442,6 +451,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
     listen: Listen = Listen()
     upstream: Upstream = Upstream()
+    clusters: Annotated[
+        dict[ClusterName, Upstream],
+        Meta(description="Other clusters, by name, each with the keys of `upstream`. Routes send runs to them."),
+    ] = {}
     limits: Limits = Limits()
     admission: Admission = Admission()
     agents: Agents = Agents()

@@ -130,7 +130,9 @@ class ExchangeRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     response: what the cluster sent. answered: what the client got, None if that was the same.
     conversation: the memory or session id. trace_id: 32 hexadecimal digits of the W3C trace, "" without one. trace: for
     runs of agents, if traces are on. protocol: of the request. scheme: https if the client's connection was TLS.
-    summary: None if the exchange has no text to show.
+    summary: None if the exchange has no text to show. route: the agent's id that the client named, if a route sent the
+    run to `agent_id`, on the cluster `cluster` ("" for the one of `upstream`). mirror_of: the id of the exchange whose
+    copy this run is, "" for a client's own.
     """
 
     id: str
@@ -162,3 +164,6 @@ class ExchangeRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     protocol: str = "HTTP/1.1"
     scheme: Scheme = "http"
     summary: Summary | None = None
+    route: str = ""
+    cluster: str = ""
+    mirror_of: str = ""

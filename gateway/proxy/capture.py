@@ -13,7 +13,7 @@ from gateway.http1.request_heads import Fields
 from gateway.http1.response_heads import ResponseHead
 from gateway.observe.record import Delivery, RecordedError, RecordedProblem, TraceContext
 from gateway.observe.redact import describe_error
-from gateway.ports import Answer, Steps
+from gateway.ports import Answer, Routed, Steps
 from gateway.proxy.body_copy import BodyCopy, ResponseCopy
 from gateway.proxy.routes import Route
 
@@ -73,8 +73,8 @@ class Captured(Struct, array_like=True, gc=False):
     id: "" if it was not needed yet. fields, method, target, minor: of the request. connection, client: number and
     address of the client's connection. answered_at: when the head of the cluster's response arrived; 0 without one.
     head: that head. status: see `ExchangeRecord`. answer: the gateway's own response, or the body in place of the
-    cluster's. error: why the gateway refused or failed it. bodies: None if they are not recorded. trace: see
-    `ExchangeRecord`.
+    cluster's. error: why the gateway refused or failed it. bodies: None if they are not recorded. trace, mirror_of: see
+    `ExchangeRecord`. routed: where a route sent it; None if none did.
     """
 
     id: str
@@ -94,6 +94,8 @@ class Captured(Struct, array_like=True, gc=False):
     error: CapturedError | None = None
     bodies: Bodies | None = None
     trace: TraceContext | None = None
+    routed: Routed | None = None
+    mirror_of: str = ""
 
 
 class Capturable(Protocol):

@@ -185,7 +185,8 @@ class RecordMaker:
     ) -> ExchangeRecord:
         route, started, bodies = captured.route, captured.started, captured.bodies
         content = run_content(bodies)
-        error, trace = captured.error, captured.trace
+        error, trace, routed = captured.error, captured.trace, captured.routed
+        agent_id = route.id if routed is None else routed.agent_id
         return ExchangeRecord(
             id=captured.id or new_id(),
             started=offset + started,
@@ -198,7 +199,7 @@ class RecordMaker:
             connection=captured.connection,
             client=captured.client,
             user_agent=head.user_agent,
-            agent_id=route.id if route.kind == "agents" else "",
+            agent_id=agent_id if route.kind == "agents" else "",
             waited=captured.answered_at - started if captured.answered_at else None,
             delivery=None if bodies is None else bodies.delivery,
             error=None if error is None else error.recorded,
@@ -215,6 +216,9 @@ class RecordMaker:
             trace=trace,
             protocol="HTTP/1.1" if captured.minor else "HTTP/1.0",
             scheme=self._scheme,
+            route="" if routed is None else routed.route,
+            cluster="" if routed is None else routed.cluster,
+            mirror_of=captured.mirror_of,
         )
 
     def _render(self, captured: Captured, bodies: Bodies, sent: Body, found: Secrets) -> str:

@@ -131,7 +131,7 @@ def test_every_problem_is_told_with_its_path(tmp_path: Path) -> None:
     )
     assert _problems(path, {"GATEWAY__LOGS__LEVEL": "loud"}) == [
         "limits: must be a section with keys; got 3",
-        "logz: unknown key; did you mean `logs`?; allowed: listen, upstream, limits, admission, agents, "
+        "logz: unknown key; did you mean `logs`?; allowed: listen, upstream, clusters, limits, admission, agents, "
         "registration, adapters, media, answers, memory, policy, inspector, telemetry, logs",
         "listen.data_prt: unknown key; did you mean `data_port`?; allowed: data_host, data_port, admin_host, "
         "admin_port, admin_token, adapters_host, adapters_port, workers, http, drain_seconds, shutdown_seconds, "
