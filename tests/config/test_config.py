@@ -370,10 +370,14 @@ NUMBERS = [path for path, what, _, _ in rows() if "number" in what]
 def test_numbers_that_are_not_finite_or_absurd_are_refused(setting: str) -> None:
     for value in (".inf", "-.inf", ".nan", "1e400", str(10**30), str(10**400)):
         if "[]." in setting:
-            section, name = setting.split("[].")
+            section, inside = setting.split("[].", 1)
+            written = value
+            for name in reversed(inside.split(".")):
+                written = f"{{{name.removesuffix('[]')}: {f'[{written}]' if name.endswith('[]') else written}}}"
             variable = f"GATEWAY__{section.upper().replace('.', '__')}"
-            problems = _problems(None, {variable: f"[{{{name}: {value}}}]"})
-            assert any(problem.startswith(f"{section}[0].{name}: is ") for problem in problems), value
+            problems = _problems(None, {variable: f"[{written}]"})
+            place = setting.replace("[]", "[0]")
+            assert any(problem.startswith(f"{place}: is ") for problem in problems), value
         else:
             [problem] = _problems(None, {f"GATEWAY__{setting.upper().replace('.', '__')}": value})
             assert problem.startswith(f"{setting}: is "), value
