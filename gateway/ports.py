@@ -51,20 +51,29 @@ class Steps:
 
 
 class Routed(NamedTuple):
-    """How a route (`agents.routes`) has sent a request to run an agent elsewhere.
+    """What a route (`agents.routes`) makes of a request to run an agent.
 
-    route: the id that the client named; sessions are kept under `owner`, which is the same, but for `agents.aliases`.
-    agent_id, cluster: the agent that runs; cluster: "" for the one of `upstream`. caller: the client's headers: those
-    of the call are without its credentials where another cluster must not get them. is_checked: the cluster whose
-    credentials the caller has has accepted them.
+    route: the id that the client named. agent_id, cluster: the agent that runs; cluster: "" for the one of `upstream`.
+    owner: the agent under whose id new sessions are kept. owners: those whose sessions the request may name.
+    caller: the client's headers. passes: all of them go to the cluster. by_user: a cluster has accepted the caller's
+    credentials, so that the user whom they name counts (`memory.by_user`).
     """
 
     route: str
-    owner: str
     agent_id: str
     cluster: str
+    owner: str
+    owners: Set[str]
     caller: CIMultiDictProxy[str]
-    is_checked: bool = True
+    passes: bool = True
+    by_user: bool = False
+
+
+class MirrorUse(NamedTuple):
+    """What a request is that runs on another target of a route after its original. of: that one's id. agent: the target."""
+
+    of: str
+    agent: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +87,7 @@ class ExecuteCall:
     requests with it. temporary: the agent is removed after this run.
     steps: where the use case notes its steps; None if nobody asks. request: the body, if it was read before.
     session: None if the request itself says which session it is of. routed: None if no route concerns it.
-    mirror_of: the request that this is a copy of, "" for a client's own.
+    mirror: None for a client's own request.
     """
 
     agent_id: str
@@ -95,7 +104,12 @@ class ExecuteCall:
     request: ExecuteRequest | None = None
     session: SessionUse | None = None
     routed: Routed | None = None
-    mirror_of: str = ""
+    mirror: MirrorUse | None = None
+
+    @property
+    def caller(self) -> CIMultiDictProxy[str]:
+        """The client's own headers: those of `headers` may lack what another cluster must not get."""
+        return self.headers if self.routed is None else self.routed.caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +165,13 @@ class AnswerStage:
     def abandon(self) -> None:
         """Give up: `finish` will not be called, or not again. After a `finish` that returned, do nothing."""
 
+    def fail(self, error: GatewayError) -> None:
+        """Note that the cluster gave no answer, or broke it off. `abandon` and perhaps `report` are called later."""
+
+    def withdraw(self) -> None:
+        """Give up as if nothing had been sent: another target of the route gets the request."""
+        self.abandon()
+
     def report(self, status: int, body: bytes) -> Coroutine[Any, Any, None] | None:
         """Take the cluster's whole response (an event stream's, too), after it was sent on. It is called once.
 
@@ -160,7 +181,7 @@ class AnswerStage:
         return None
 
 
-Retry = Callable[[int, bytes], "Forward | Answer | Awaitable[Answer] | None"]
+Retry = Callable[[int, bytes], "Forward | Answer | Awaitable[Answer | Forward] | None"]
 
 
 class Forward(msgspec.Struct, frozen=True):
@@ -192,7 +213,7 @@ class Forward(msgspec.Struct, frozen=True):
     whole: bool = False
     routed: Routed | None = None
     target: bytes = b""
-    hand_over: Callable[[GatewayError], Awaitable[Forward | Answer]] | None = None
+    hand_over: Callable[[], Awaitable[Forward | Answer]] | None = None
 
     def through(self, stage: AnswerStage) -> Forward:
         """Return the request whose response goes through `stage` first, as that of a retry does."""
@@ -244,9 +265,14 @@ class Forward(msgspec.Struct, frozen=True):
         for stage in self.stages:
             stage.abandon()
 
+    def withdraw(self) -> None:
+        """Give up all stages, as if nothing had been sent."""
+        for stage in self.stages:
+            stage.withdraw()
+
 
 def _retry_through(retry: Retry, stage: AnswerStage) -> Retry:
-    def retry_with(status: int, body: bytes) -> Forward | Answer | Awaitable[Answer] | None:
+    def retry_with(status: int, body: bytes) -> Forward | Answer | Awaitable[Answer | Forward] | None:
         again = retry(status, body)
         return again.through(stage) if isinstance(again, Forward) else again
 
@@ -291,6 +317,17 @@ class SessionHandler(Protocol):
 
         resource: memory, messages, message, traces, session or working (see `gateway.proxy.routes`); search: the body
         is a search for the messages of the session.
+
+        Raises:
+            GatewayError: the request is refused.
+        """
+
+
+class RoutedMemory(Protocol):
+    """The use case for requests about conversations whose ids have the mark of a route's target."""
+
+    async def __call__(self, call: ExecuteCall) -> Forward | None:
+        """Return what to send, and where; None if no target has that mark.
 
         Raises:
             GatewayError: the request is refused.

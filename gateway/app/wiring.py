@@ -34,7 +34,8 @@ class UseCases(NamedTuple):
 
     sessions, memory, store: the gateway's own sessions on the cluster's paths, in use, and where they are kept; None
     without memory. policy: what was spent, and guardrails. holds: documents that `execute` uses in place of the
-    cluster's; None if it can't. delete_session: with what the cluster has of it; None for `Store.delete`.
+    cluster's; None if it can't. delete_session: with what the cluster has of it; None for `Store.delete`. routed_memory:
+    conversations of routes' targets on the cluster's paths.
     """
 
     execute: ExecuteHandler
@@ -46,9 +47,12 @@ class UseCases(NamedTuple):
     policy: PolicyKeeper | None = None
     holds: Holds | None = None
     delete_session: Delete | None = None
+    routed_memory: RoutedMemory | None = None
 
 
-UseCase = Callable[[Settings, Upstream, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
+Upstreams = Mapping[str, Upstream]
+"""The clusters by name; "" for the one of `upstream`."""
+UseCase = Callable[[Settings, Upstreams, Logger, Metrics], UseCases | tuple[ExecuteHandler, ProfileCache]]
 
 
 class Runtime:
@@ -62,13 +66,25 @@ class Runtime:
     ) -> None:
         self.settings = settings
         self.log = log
-        self.upstream = Upstream(settings.upstream, settings.limits, log)
-        cases = UseCases(*use_case(settings, self.upstream, log, metrics))
+        self.clusters: Upstreams = {
+            name: Upstream(one, settings.limits, log) for name, one in {"": settings.upstream, **settings.clusters}.items()
+        }
+        self.upstream = self.clusters[""]
+        cases = UseCases(*use_case(settings, self.clusters, log, metrics))
         self.profiles, self.manage = cases.profiles, cases.manage
         self.memory, self.store, self.policy, self.holds = cases.memory, cases.store, cases.policy, cases.holds
         self.delete_session = cases.delete_session
         self.port = DataPort(
-            settings, self.upstream, cases.execute, cases.profiles, log, metrics, cases.manage, cases.sessions, capture
+            settings,
+            self.clusters,
+            cases.execute,
+            cases.profiles,
+            log,
+            metrics,
+            cases.manage,
+            cases.sessions,
+            capture,
+            cases.routed_memory,
         )
 
     @property
@@ -82,12 +98,13 @@ class Runtime:
         return self.memory.in_use if self.memory is not None else 0
 
     async def start(self) -> None:
-        """Open the connection pool.
+        """Open the connection pools.
 
         Raises:
             ConfigError: a file that the settings name can't be used.
         """
-        await self.upstream.start()
+        for cluster in self.clusters.values():
+            await cluster.start()
         if self.memory is not None:
             self.memory.start()
 
@@ -111,9 +128,10 @@ class Runtime:
             await self.close()
 
     async def close(self) -> None:
-        """Close the store of sessions, what the policies hold, and the connections to the cluster; each in any case."""
+        """Close the store of sessions, what the policies hold, and the connections to the clusters; each in any case."""
         async with contextlib.AsyncExitStack() as close:  # the last first
-            close.push_async_callback(self.upstream.close)
+            for cluster in self.clusters.values():
+                close.push_async_callback(cluster.close)
             if self.policy is not None:
                 close.push_async_callback(self.policy.close)
             if self.memory is not None:
@@ -144,8 +162,9 @@ def build_use_case() -> UseCase:
     ledgers: SharedResources[Ledger] = SharedResources()
     busy, holds = BusySessions(), Holds()
 
-    def use_case(settings: Settings, cluster: Upstream, log: Logger, metrics: Metrics) -> UseCases:
+    def use_case(settings: Settings, clusters: Upstreams, log: Logger, metrics: Metrics) -> UseCases:
         check_rules(settings)  # before the stores are used, as nothing releases them if this fails
+        cluster = clusters[""]
         policy = OpenPolicies(settings, ledgers, log, metrics)
         shared = share_store(stores, settings)
         own = service_headers(settings) or {}
@@ -155,9 +174,21 @@ def build_use_case() -> UseCase:
         )
         fetch = Fetcher(settings.media)
         execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies, holds)
+        handlers = {"": Cluster(execute, profiles)}
+        for name in settings.clusters:
+            its = of_cluster(settings, name)
+            deletes = ClusterCopies(clusters[name], settings.memory, {}, log, metrics.cluster_copy)
+            kept = Sessions(shared.resource, settings.memory, log, busy, count=metrics.turn, copies=deletes)
+            handlers[name] = Cluster(
+                *build_handler(its, clusters[name], log, metrics, fetch, kept, policy.policies, is_own=False)
+            )
+            others.append(kept)
+        routed = RoutedHandler(settings, handlers, RouteMeter(metrics.routes, prices, metrics.notice), memory)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
         resources = SessionResources(settings, shared.resource, cluster, Credentials().of, memory.delete)
-        return UseCases(execute, profiles, manage, resources, memory, shared.resource, policy, holds, memory.delete)
+        return UseCases(
+            routed, profiles, manage, resources, memory, shared.resource, policy, holds, memory.delete, routed.read_memory
+        )
 
     return use_case

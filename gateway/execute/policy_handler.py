@@ -65,7 +65,9 @@ class GuardedCall:
         if not is_json(call.headers.get("Content-Type", "")):
             guardrails.report_unchecked("input", "the body is not JSON")
             return call, ()
-        request = await run_here_if(is_small(call.body), read_execute, call.body, self._limits, self._roles)
+        request = call.request
+        if request is None:
+            request = await run_here_if(is_small(call.body), read_execute, call.body, self._limits, self._roles)
         call = replace(call, request=request)
         try:
             content = input_content(request)
@@ -271,7 +273,7 @@ class PolicyHandler:
         name = agent.profile.name if agent is not None else ""
         charges: Sequence[Charge] = ()
         if policies.budgets is not None:
-            charges = await policies.budgets.admit(call.agent_id, name, call.headers, call.temporary)
+            charges = await policies.budgets.admit(call.agent_id, name, call.caller, call.temporary)
         guardrails = policies.guardrails.for_agent(call.agent_id, name) if policies.guardrails else None
         if guardrails is None:
             forward = await self._handler(call)

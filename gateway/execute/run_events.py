@@ -471,19 +471,22 @@ NOT_READ = AgentProfile("", "", "", (), Generation.TEXT)
 """Stands for an agent that can't be read."""
 
 
+def read_run(profile: AgentProfile, body: bytes, streaming: bool) -> RunAnswer:
+    """Read the whole decoded answer of a run. streaming: it may be an event stream, all of it."""
+    if not streaming or body.lstrip().startswith(b"{"):
+        return read_answer(profile, body)
+    reader = AnswerReader(profile)
+    for start in range(0, len(body), _PIECE):
+        reader.feed(body[start : start + _PIECE])
+    return reader.answer()
+
+
 def read_usage(profile: AgentProfile | None, body: bytes, streaming: bool) -> Usage | None:
     """Return the tokens of all LLM calls of a run; None if its answer does not report them.
 
-    profile: None if the agent can't be read. body: decoded; of an event stream, all of it. streaming: the answer may be
-    an event stream.
+    profile: None if the agent can't be read. body, streaming: see `read_run`.
     """
-    profile = profile or NOT_READ
-    if streaming and not body.lstrip().startswith(b"{"):
-        reader = AnswerReader(profile)
-        for start in range(0, len(body), _PIECE):
-            reader.feed(body[start : start + _PIECE])
-        return reader.answer().usage
-    return read_answer(profile, body).usage
+    return read_run(profile or NOT_READ, body, streaming).usage
 
 
 def recorded_usage(delivery: Delivery, body: bytes, streaming: bool, prices: Prices) -> RecordedUsage | None:

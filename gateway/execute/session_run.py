@@ -74,13 +74,16 @@ class SessionRuns:
         """
         refuse_signed(call)
         refuse_background(call)
+        routed = call.routed
+        agent_id = call.agent_id if routed is None else routed.owner
+        by_user = self._by_user if routed is None else routed.by_user
+        session_id = read_id(request) if call.session is None else ""
+        if routed is not None and agent_of(session_id) in routed.owners:
+            agent_id = agent_of(session_id)
+        owner = await owner_of(call.caller, agent_id, self.settings.memory, by_user)
         if call.session is not None:
-            owner = await owner_of(call.headers, call.agent_id, self.settings.memory, self._by_user)
             session = await self.sessions.open_thread(owner, call.session.thread)
         else:
-            session_id = read_id(request)
-            agent_id = self._agent_of(session_id, call.agent_id)
-            owner = await owner_of(call.headers, agent_id, self.settings.memory, self._by_user)
             session = await self.sessions.open(owner, session_id)
         try:
             run = SessionRun(self, call, request, profile, session)
@@ -89,11 +92,6 @@ class SessionRuns:
         except BaseException:
             session.release()
             raise
-
-    def _agent_of(self, session_id: str, agent_id: str) -> str:
-        """Return whose session it is: of the agent, or of one that it replaces (`agents.aliases`)."""
-        named = agent_of(session_id)
-        return named if named and self.settings.agents.aliases.get(named) == agent_id else agent_id
 
 
 class SessionRun(AnswerStage):
@@ -206,6 +204,10 @@ class SessionRun(AnswerStage):
     def abandon(self) -> None:
         """Store the turn as a failed one."""
         self._session.fail_later(self._turn)
+        self._session.release()
+
+    def withdraw(self) -> None:
+        """See `AnswerStage`: the session has no turn of it."""
         self._session.release()
 
     def _read(self, stream: SessionStream | None, body: bytes) -> RunAnswer:

@@ -175,7 +175,7 @@ def retry_whole(again: Callable[[], Forward], retry: Retry | None) -> Retry:
     retry: the one for other errors.
     """
 
-    def retry_with(status: int, answer: bytes) -> Forward | Answer | Awaitable[Answer] | None:
+    def retry_with(status: int, answer: bytes) -> Forward | Answer | Awaitable[Answer | Forward] | None:
         if status in (400, 500) and any(text in answer for text in _NO_STREAMS):
             return again()
         return None if retry is None else retry(status, answer)

@@ -69,7 +69,7 @@ async def owner_of(headers: Mapping[str, str], agent_id: str, settings: Memory, 
         InvalidInput: the tenant's header is missing, empty, or there are several.
     """
     tenant = _tenant(headers, settings.tenant_header) if settings.tenant_header else ""
-    digest = _digest(headers, by_user) if settings.by_caller else b""
+    digest = identity_of(headers, by_user) if settings.by_caller else b""
     if not digest:
         return Owner(agent_id, tenant)
     caller = _HASHES.peek(digest)
@@ -106,11 +106,12 @@ def caller_of(headers: Mapping[str, str], by_user: bool = False) -> str:
     client certificate) is added. Of a SigV4 signature, which differs from request to request, only the access key
     counts: the cluster checks the signature.
     """
-    digest = _digest(headers, by_user)
+    digest = identity_of(headers, by_user)
     return _slow_hash(digest) if digest else ""
 
 
-def _digest(headers: Mapping[str, str], by_user: bool) -> bytes:
+def identity_of(headers: Mapping[str, str], by_user: bool) -> bytes:
+    """Return a digest of what tells the caller; see `caller_of`. b"" without credentials. It is never stored."""
     found = sorted(
         f"{name.lower()}:{_identity(name.lower(), value.strip(), by_user)}"
         for name, value in headers.items()

@@ -258,6 +258,15 @@ class Sessions:
             self.busy.release(key)
             raise
 
+    async def last_agent(self, key: SessionKey) -> str:
+        """Return the id of the agent that the session's last message is from; "" if there is none, or it can't be read."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                page = await self._store.load(key, limit=1)
+        except (StoreError, TimeoutError):
+            return ""
+        return page.messages[-1].message.metadata.agent_id if page.messages else ""
+
     async def commit(self, key: SessionKey, turns: int, turn: Turn) -> tuple[bool, tuple[Notice, ...]]:
         """Store `turn`, after the turns that other processes added meanwhile; release the session.
 

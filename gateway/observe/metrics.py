@@ -188,7 +188,8 @@ class NodeState(NamedTuple):
     kind.
 
     pending: requests it is working on. down, ejected: reasons for not using it now. rebuilds: of its connection pool.
-    received: bytes from it. idle, busy, connecting: its connections. waiting: requests that wait for one.
+    received: bytes from it. idle, busy, connecting: its connections. waiting: requests that wait for one. cluster: ""
+    for the one of `upstream`.
     """
 
     address: str
@@ -203,6 +204,7 @@ class NodeState(NamedTuple):
     busy: int = 0
     connecting: int = 0
     waiting: int = 0
+    cluster: str = ""
 
 
 class Nodes(Collector):
@@ -213,12 +215,12 @@ class Nodes(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
-        label = ("node",)
+        label = ("cluster", "node")
         requests = CounterMetricFamily("mlc_gateway_node_requests", "Requests sent to a node.", labels=label)
         failures = CounterMetricFamily(
             "mlc_gateway_node_failures",
             "Requests that got no valid answer from a node, by why: connect, reset, invalid or timeout.",
-            labels=("node", "kind"),
+            labels=("cluster", "node", "kind"),
         )
         pending = GaugeMetricFamily("mlc_gateway_node_pending", "Requests a node is working on.", labels=label)
         down = GaugeMetricFamily("mlc_gateway_node_down", "Whether a node's probes say that it is down.", labels=label)
@@ -232,25 +234,79 @@ class Nodes(Collector):
         connections = GaugeMetricFamily(
             "mlc_gateway_node_connections",
             "Connections to a node: idle, busy or connecting.",
-            labels=("node", "state"),
+            labels=("cluster", "node", "state"),
         )
         waiting = GaugeMetricFamily(
             "mlc_gateway_node_waiting", "Requests that wait for a connection to a node.", labels=label
         )
         for node in self._states():
-            requests.add_metric((node.address,), node.requests)
+            place = node.cluster, node.address
+            requests.add_metric(place, node.requests)
             for kind, count in node.failures.items():
-                failures.add_metric((node.address, kind), count)
-            pending.add_metric((node.address,), node.pending)
-            down.add_metric((node.address,), node.down)
-            ejected.add_metric((node.address,), node.ejected)
-            rebuilds.add_metric((node.address,), node.rebuilds)
-            received.add_metric((node.address,), node.received)
-            connections.add_metric((node.address, "idle"), node.idle)
-            connections.add_metric((node.address, "busy"), node.busy)
-            connections.add_metric((node.address, "connecting"), node.connecting)
-            waiting.add_metric((node.address,), node.waiting)
+                failures.add_metric((*place, kind), count)
+            pending.add_metric(place, node.pending)
+            down.add_metric(place, node.down)
+            ejected.add_metric(place, node.ejected)
+            rebuilds.add_metric(place, node.rebuilds)
+            received.add_metric(place, node.received)
+            connections.add_metric((*place, "idle"), node.idle)
+            connections.add_metric((*place, "busy"), node.busy)
+            connections.add_metric((*place, "connecting"), node.connecting)
+            waiting.add_metric(place, node.waiting)
         yield from (requests, failures, pending, down, ejected, rebuilds, received, connections, waiting)
+
+
+RouteLabels = tuple[str, str, str]
+"""A route's id, the agent that runs, its cluster ("" for the one of `upstream`)."""
+_ROUTE = ("route", "agent", "cluster")
+
+
+class RouteMetrics(Collector):
+    """What the targets of routes do. shares: the current share of new conversations of each target."""
+
+    def __init__(self) -> None:
+        self.shares: Callable[[], Mapping[RouteLabels, float]] = dict
+        self._runs: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._tokens: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._cost: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        self._mirrors: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._seconds: defaultdict[RouteLabels, Histogram] = defaultdict(lambda: Histogram(WAITS))
+
+    def run(self, labels: RouteLabels, outcome: str, seconds: float | None = None) -> None:
+        """Count a run. outcome: answered, failed or refused. seconds: from the request to the end of its answer."""
+        self._runs[*labels, outcome] += 1
+        if seconds is not None:
+            self._seconds[labels].observe(seconds)
+
+    def tokens(self, labels: RouteLabels, input_tokens: int, output_tokens: int) -> None:
+        """Count the tokens of a run."""
+        self._tokens[*labels, "input"] += input_tokens
+        self._tokens[*labels, "output"] += output_tokens
+
+    def cost(self, labels: RouteLabels, currency: str, amount: float) -> None:
+        """Count what a run cost."""
+        self._cost[*labels, currency] += amount
+
+    def mirror(self, labels: RouteLabels, outcome: str) -> None:
+        """Count a copy of a run. outcome: ran, failed or dropped."""
+        self._mirrors[*labels, outcome] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        yield _family("mlc_gateway_route_runs", "Runs through routes.", (*_ROUTE, "outcome"), self._runs)
+        seconds = HistogramMetricFamily(
+            "mlc_gateway_route_seconds", "Seconds from a request to the end of its answer.", labels=_ROUTE
+        )
+        for labels, histogram in self._seconds.items():
+            seconds.add_metric(labels, histogram.buckets(), histogram.total)
+        yield seconds
+        yield _family("mlc_gateway_route_tokens", "Tokens of these runs.", (*_ROUTE, "kind"), self._tokens)
+        yield _family("mlc_gateway_route_cost", "Cost of these tokens.", (*_ROUTE, "currency"), self._cost)
+        yield _family("mlc_gateway_mirrors", "Copies of runs.", (*_ROUTE, "outcome"), self._mirrors)
+        shares = GaugeMetricFamily("mlc_gateway_route_share", "Share of new conversations, from 0 to 1.", labels=_ROUTE)
+        for labels, part in self.shares().items():
+            shares.add_metric(labels, part)
+        yield shares
 
 
 MOST_MODELS = 100
@@ -350,6 +406,8 @@ class Metrics:
         self.registry.register(self.traffic)
         self.usage = UsageMetrics()
         self.registry.register(self.usage)
+        self.routes = RouteMetrics()
+        self.registry.register(self.routes)
 
     @property
     def lookups(self) -> Lookups:

@@ -20,7 +20,7 @@ from gateway.http1 import state
 from gateway.http1.request_heads import Request
 from gateway.http1.rules import Malformed
 from gateway.http1.state import CLIENT, ClientEvent
-from gateway.ports import SessionUse
+from gateway.ports import MirrorUse, SessionUse
 from gateway.proxy import error_responses
 from gateway.proxy.interfaces import ClientExchange
 from gateway.proxy.lifecycle import Lifecycle
@@ -124,9 +124,9 @@ class ConnectionPort(ReceiverPort, Protocol):
 
 
 class ClientConnection(RequestReceiver):
-    """A client's connection. stalled: the client does not read its response. session: see `ExecuteCall`."""
+    """A client's connection. stalled: the client does not read its response. session, mirror: see `ExecuteCall`."""
 
-    __slots__ = ("_closing", "_ended", "_number", "_peer", "session", "stalled")
+    __slots__ = ("_closing", "_ended", "_number", "_peer", "mirror", "session", "stalled")
 
     port: ConnectionPort
 
@@ -135,6 +135,7 @@ class ClientConnection(RequestReceiver):
         self._number = 0
         self.stalled = False
         self.session: SessionUse | None = None
+        self.mirror: MirrorUse | None = None
         self._peer: str | None = None
         self._closing: LingeringClose | None = None
         self._ended = False  # its half of a tunnel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from gateway.config.schema import Settings
 from gateway.errors import GatewayError
@@ -10,7 +11,7 @@ from gateway.http1.request_heads import Request, RequestReader
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.trace_context import NewTraces
-from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache, SessionHandler
+from gateway.ports import ExecuteHandler, ManageHandler, ProfileCache, RoutedMemory, SessionHandler
 from gateway.proxy.admission import Admission, per_client_limit
 from gateway.proxy.capture import Capture
 from gateway.proxy.client_connection import ClientConnection
@@ -38,8 +39,11 @@ class DataPort:
         manage: ManageHandler | None = None,
         sessions: SessionHandler | None = None,
         capture: Capture | None = None,
+        clusters: Mapping[str, Upstream] | None = None,
+        routed_memory: RoutedMemory | None = None,
     ) -> None:
         self.upstream = upstream
+        self.clusters: Mapping[str, Upstream] = {"": upstream, **(clusters or {})}
         self.profiles = profiles
         self.limits = settings.limits
         self.timeouts = settings.listen.timeouts
@@ -55,7 +59,7 @@ class DataPort:
         self.received = metrics.traffic.received
         self.lifecycle = Lifecycle(self.timeouts)
         metrics.watch(self.lifecycle)
-        self.dispatcher = Dispatcher(execute, manage, upstream.auth is not None, sessions)
+        self.dispatcher = Dispatcher(execute, manage, upstream.auth is not None, sessions, routed_memory)
         self._forwarding = Forwarding(settings.listen)
         copies = capture is not None and capture.passthrough and capture.bodies
         self._router = Router(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.errors import GatewayError, UnresolvedAgent
+from gateway.errors import GatewayError, SessionNotFound, UnresolvedAgent
 from gateway.memory.rest import find_session_id
-from gateway.ports import Answer, ExecuteCall, ExecuteHandler, Forward, ManageHandler, SessionHandler
+from gateway.ports import Answer, ExecuteCall, ExecuteHandler, Forward, ManageHandler, RoutedMemory, SessionHandler
 from gateway.proxy.interfaces import RunningExchange
 from gateway.proxy.routes import RUNS, Intent
 from gateway.upstream.auth.authenticator import client_signature, refuse_rewrite
@@ -21,7 +21,9 @@ class Dispatcher:
         manage: ManageHandler | None,
         own_credentials: bool,
         sessions: SessionHandler | None = None,
+        routed_memory: RoutedMemory | None = None,
     ) -> None:
+        self._routed_memory = routed_memory
         self._execute = execute
         self._manage = manage
         self._sessions = sessions
@@ -36,6 +38,8 @@ class Dispatcher:
         target, fields = exchange.request.target, exchange.request.fields
         if exchange.route.intent is Intent.SESSION:
             return await self.show_session(exchange.route.kind, exchange.route.id, call)
+        if exchange.route.intent is Intent.ROUTED_MEMORY:
+            return await self._read_routed_memory(call, exchange)
         signed = not self._own_credentials and bool(client_signature(target, fields.pairs()))
         if signed:
             call = replace(call, signed=True)
@@ -47,19 +51,29 @@ class Dispatcher:
             return await self._decide_managed(exchange.route.intent, call)
         if not signed:
             return await self._execute(call)
-        if exchange.route.aliased:
-            refuse_rewrite(target, fields.pairs())
         try:
             forward = await self._execute(call)
         except UnresolvedAgent:  # the agent would have been read with the client's signature
             refuse_rewrite(target, fields.pairs())
             raise
-        if forward.body is not None:
+        if forward.body is not None or forward.target or (forward.routed is not None and forward.routed.cluster):
             try:
                 refuse_rewrite(target, fields.pairs())
             except GatewayError:
                 forward.abandon()
                 raise
+        return forward
+
+    async def _read_routed_memory(self, call: ExecuteCall, exchange: RunningExchange) -> Forward | Answer:
+        """Return what to send for a request about a conversation of a route's target, whose id has a mark."""
+        forward = None if self._routed_memory is None else await self._routed_memory(call)
+        if forward is None:
+            raise SessionNotFound(
+                "The id of the conversation has the mark of an agent that no route has.",
+                help="The operator can put the agent back into its route (agents.routes), with a weight of 0.",
+            )
+        if not self._own_credentials:
+            refuse_rewrite(exchange.request.target, exchange.request.fields.pairs())
         return forward
 
     async def show_session(self, resource: str, id: str, call: ExecuteCall) -> Answer:

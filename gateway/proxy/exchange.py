@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from typing import Protocol
 
 from gateway.config.schema import Limits
@@ -47,7 +47,7 @@ _FINISH = EXCHANGE.on(ExchangeEvent.FINISH)
 
 
 class ExchangePort(Protocol):
-    """The data port, as exchanges use it.
+    """The data port, as exchanges use it. clusters: all of them by name, "" for `upstream`.
 
     own_host: `Host` is replaced by the cluster's. new_traces: None if traces are off. capture: None if nothing is
     recorded. limits_requests: the number of running requests is limited, so `admit` must be asked. notice_header:
@@ -55,6 +55,7 @@ class ExchangePort(Protocol):
     """
 
     upstream: Upstream
+    clusters: Mapping[str, Upstream]
     profiles: ProfileCache
     lifecycle: Lifecycle
     log: RequestLog

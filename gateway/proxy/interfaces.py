@@ -8,7 +8,7 @@ from typing import Protocol
 from gateway.errors import GatewayError
 from gateway.http1.request_heads import Request
 from gateway.observe.record import TraceContext
-from gateway.ports import SessionUse
+from gateway.ports import MirrorUse, SessionUse
 from gateway.proxy.routes import Route
 from gateway.upstream.outbound import OutboundRequest
 
@@ -41,6 +41,7 @@ class Client(Protocol):
 
     transport: asyncio.Transport
     session: SessionUse | None
+    mirror: MirrorUse | None
 
     @property
     def number(self) -> int:

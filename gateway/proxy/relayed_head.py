@@ -13,8 +13,8 @@ from gateway.http1.response_heads import BODYLESS, ResponseHead
 from gateway.http1.rules import HeadLimits
 
 _LAST_CHUNK = b"0\r\n\r\n"
-_UNLIMITED = HeadLimits(line=2**24, head=2**24, fields=2**16)
-"""For a head with one more field than the cluster's, which was within the limits that are configured."""
+UNLIMITED = HeadLimits(line=2**24, head=2**24, fields=2**16)
+"""For a head with other fields than the cluster's, which was within the limits that are configured."""
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _OF_THE_BODY = _FRAMING | {b"content-encoding", b"etag"}
 
@@ -58,7 +58,7 @@ def head_with_length(
         return head
     dropped = (_OF_THE_BODY if changed else _FRAMING) | {name.lower().encode("ascii") for name in replaced}
     lines = (head.first_line()[:-2], *without(head.end_to_end(), dropped), b"Content-Length: %d" % length)
-    return ResponseHead(b"\r\n".join((*lines, b"", b"")), _UNLIMITED)
+    return ResponseHead(b"\r\n".join((*lines, b"", b"")), UNLIMITED)
 
 
 def encode_chunk(piece: bytes, complete: bool) -> bytes:

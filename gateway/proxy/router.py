@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from urllib.parse import quote
-
-from msgspec.structs import replace
-
 from gateway.config.schema import Settings
 from gateway.http1.request_heads import COUNTED, MOST_FORWARDS, Fields, Request
 from gateway.http1.response_heads import ResponseHead
@@ -20,6 +16,7 @@ from gateway.proxy.interfaces import Client
 from gateway.proxy.memory_read import MemoryRead, MemorySearch, is_small_search
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route, intent_of
 from gateway.proxy.run import Run
+from gateway.routing.marks import PREFIX, split_path
 from gateway.upstream.auth.authenticator import Authenticator
 
 
@@ -149,6 +146,15 @@ def _is_sensitive(name: str) -> bool:
     return is_secret_header(name) or name.lower().startswith(_IDENTITY)
 
 
+_MARK = f"/{PREFIX}".encode()
+_ML = b"/_plugins/_ml/"
+
+
+def _is_marked(target: bytes) -> bool:
+    """Return True for a request about a conversation or a task whose id has the mark of a route's target."""
+    return target.startswith(_ML) and bool(split_path(target)[0])
+
+
 _PASSTHROUGH, _READ_MEMORY = Intent.PASSTHROUGH, Intent.READ_MEMORY
 
 
@@ -174,7 +180,7 @@ class Router:
         self._auth = auth
         self._shows_sessions = shows_sessions
         self._shows_memory = settings.memory.readable
-        self._aliases = settings.agents.aliases
+        self._has_marks = bool(settings.agents.routes)
         self._handled_intents = (
             *RUNS,
             *(MANAGED if manages else ()),
@@ -188,8 +194,8 @@ class Router:
             return LastHop(port, client, request, route)
         for edit in self._edits:
             request = edit(request, client.peer)
-        if self._aliases and route.intent in RUNS and route.id in self._aliases:
-            request, route = aliased(request, route, self._aliases[route.id])
+        if self._has_marks and _MARK in request.target and _is_marked(request.target):
+            return Run(port, client, request, Route(Intent.ROUTED_MEMORY))
         handled = route.intent is not _PASSTHROUGH and route.intent in self._handled_intents
         if handled or (self._auth is not None and self._auth.needs_body and request.has_body):
             return Run(port, client, request, route)
@@ -198,11 +204,3 @@ class Router:
         if self._shows_memory and route.intent is _READ_MEMORY:
             return self._memory_read(port, client, request, route)
         return self._exchange(port, client, request, route)
-
-
-def aliased(request: Request, route: Route, agent_id: str) -> tuple[Request, Route]:
-    """Return the request for another agent: only the id in its target differs."""
-    before, mark, rest = request.target.partition(b"/agents/")
-    after = rest.partition(b"/")[2]
-    target = b"%b%b%b/%b" % (before, mark, quote(agent_id, safe="").encode("ascii"), after)
-    return Request(request.method, target, request.minor, request.fields), replace(route, id=agent_id, aliased=True)

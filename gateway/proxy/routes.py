@@ -24,6 +24,7 @@ class Intent(StrEnum):
     use case, treat it as WRITE.
     WRITE: pass it through, and remove its subject from the cache.
     READ_MEMORY: pass it through, and show the answer readable (`memory.readable`).
+    ROUTED_MEMORY: about a conversation whose id has the mark of a route's target: ask the use case of routes.
     SESSION: a session of the gateway's own: ask the use case that shows and deletes them; without it, pass it through.
     PASSTHROUGH: pass it through unchanged.
     """
@@ -36,6 +37,7 @@ class Intent(StrEnum):
     DELETE_AGENT = "delete_agent"
     WRITE = "write"
     READ_MEMORY = "read_memory"
+    ROUTED_MEMORY = "routed_memory"
     SESSION = "session"
     PASSTHROUGH = "passthrough"
 
@@ -45,14 +47,11 @@ class Route(Struct, frozen=True, array_like=True, gc=False):
 
     The kinds of SESSION are memory, messages, message and traces (the conversation API), and session and working (the
     API of memory containers). READ_MEMORY has the kind search if its body may be a search for messages of a session.
-
-    aliased: `agents.aliases` has replaced the id that the client sent.
     """
 
     intent: Intent
     kind: str = ""
     id: str = ""
-    aliased: bool = False
 
 
 RUNS = (Intent.EXECUTE, Intent.EXECUTE_STREAM)

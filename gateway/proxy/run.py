@@ -20,18 +20,19 @@ from gateway.http1.response_heads import ResponseHead
 from gateway.observe.record import TraceContext
 from gateway.observe.trace_context import NOT_RECORDED, RECORDED, continue_trace, has_context, with_context
 from gateway.offload import READING
-from gateway.ports import Answer, AnswerStage, ExecuteCall, Forward, Steps
+from gateway.ports import Answer, AnswerStage, ExecuteCall, Forward, Routed, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.body_copy import HELD_ANSWER, BufferedBody, ResponseCopy
 from gateway.proxy.capture import Bodies, Captured
 from gateway.proxy.exchange import SEND, Exchange, ExchangePort
 from gateway.proxy.interfaces import Client, RunningExchange
 from gateway.proxy.lifecycle import Lifecycle
-from gateway.proxy.relayed_head import encode_chunk, head_with_length
+from gateway.proxy.relayed_head import UNLIMITED, encode_chunk, head_with_length
 from gateway.proxy.request_log import RequestLog, log_ids
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route
+from gateway.routing.caller import OPEN_HEADERS
 from gateway.upstream.auth.authenticator import client_signature
-from gateway.upstream.outbound import Buffers
+from gateway.upstream.outbound import Buffers, OutboundRequest
 
 
 class AnswerReport:
@@ -82,7 +83,7 @@ class AnswerReport:
 
 RETRY_BODY = 64 * 1024
 """Largest error response, in bytes, that the use case is shown."""
-_AGENT = b"X-MLC-Agent"
+_AGENT, _CLUSTER = b"X-MLC-Agent", b"X-MLC-Cluster"
 _UNCHANGED = Forward()
 _NOTHING: Mapping[str, str] = {}
 
@@ -109,7 +110,8 @@ class Run(Exchange):
 
     __slots__ = (
         "_added", "_copies_response", "_copy", "_forward", "_held", "_holds", "_new_ids", "_raw", "_read", "_read_at",
-        "_relayed", "_relays", "_retry", "_sent_at", "_sent_head", "_steps", "_task", "_trace", "held", "is_recorded",
+        "_relayed", "_relays", "_retry", "_sent_at", "_sent_fields", "_sent_head", "_steps", "_task", "_trace", "_upstream",
+        "held", "is_recorded",
     )  # fmt: skip
 
     reads_body = True
@@ -117,6 +119,8 @@ class Run(Exchange):
     def __init__(self, port: ExchangePort, client: Client, request: Request, route: Route) -> None:
         super().__init__(port, client, request, route)
         self._forward = _UNCHANGED
+        self._upstream = port.upstream
+        self._sent_fields = request.fields
         self._copies_response = False
         self._copy: ResponseCopy | bytes | None = None
         """The response, if the recorder or the use case gets it; bytes: see `gateway.proxy.capture.Bodies`."""
@@ -242,8 +246,8 @@ class Run(Exchange):
         """Send another request in place of the one that failed."""
         self._send(forward, self._raw, time.monotonic())
 
-    def follow(self, deciding: Awaitable[Answer]) -> None:
-        """Send the response that is being decided on."""
+    def follow(self, deciding: Awaitable[Forward | Answer]) -> None:
+        """Do what is being decided on."""
         self.run_task(self._follow(deciding, self._raw))
 
     async def _decide(self, raw: bytes, names: CIMultiDictProxy[str]) -> Forward | Answer:
@@ -269,6 +273,7 @@ class Run(Exchange):
             streaming=self.route.intent is Intent.EXECUTE_STREAM,
             steps=self._steps,
             session=self.client.session,
+            mirror=self.client.mirror,
         )
         return await self._port.dispatcher.decide(call, self)
 
@@ -280,8 +285,10 @@ class Run(Exchange):
         self._holds = forward.holds
         if self._holds:
             self.outbound.decode = True
+        if forward.routed is not None:
+            self._take_route(forward.routed, forward.target)
         if forward.whole:
-            self.outbound.target = whole_target(self.request.target)
+            self.outbound.target = whole_target(self.outbound.target)
         self._copy = None
         if self.is_recorded:
             self._copies_response = True
@@ -290,7 +297,16 @@ class Run(Exchange):
         elif any(stage.reports for stage in forward.stages):
             self._copies_response = True
         self._state = SEND[self._state]
-        self._port.upstream.send(self.outbound)
+        self._upstream.send(self.outbound)
+
+    def _take_route(self, routed: Routed, target: bytes) -> None:
+        """Prepare the request for the cluster and the agent that a route has chosen."""
+        request, upstream = self.request, self._port.clusters[routed.cluster]
+        timeouts = upstream.execute_timeouts if self.route.intent in RUNS else upstream.timeouts
+        decode = self._holds or request.minor == 0
+        self.outbound = OutboundRequest(self, request.method, target or request.target, timeouts, decode)
+        self._upstream = upstream
+        self._sent_fields = request.fields if routed.passes else open_fields(request)
 
     def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
         """See `RequestOwner`."""
@@ -298,7 +314,7 @@ class Run(Exchange):
         pieces: Buffers = [self._raw] if body is None else body
         replaced = body is not None
         plain = replaced and self._holds
-        before, after = self.request.fields.around_length(self._host(authority), replaced=replaced, plain=plain)
+        before, after = self._sent_fields.around_length(self._host(authority), replaced=replaced, plain=plain)
         if len(pieces) == 1 and pieces[0]:
             size = len(pieces[0])
         else:
@@ -316,8 +332,8 @@ class Run(Exchange):
 
     def _is_signed(self) -> bool:
         """Return True if the client's own signature is sent, which may cover its trace headers."""
-        signed = client_signature(self.request.target, self.request.fields.pairs())
-        return self._port.upstream.auth is None and bool(signed)
+        signed = client_signature(self.request.target, self._sent_fields.pairs())
+        return self._upstream.auth is None and bool(signed)
 
     def repeatable(self) -> bool:
         """See `RequestOwner`: an agent's tools may have acted."""
@@ -348,7 +364,10 @@ class Run(Exchange):
             steps,
             forward.guardrails or (error.guardrails if error is not None else ()),
         )
-        return self._captured(ended, bodies)
+        captured = self._captured(ended, bodies)
+        captured.routed = forward.routed
+        captured.mirror_of = self.client.mirror.of if self.client.mirror is not None else ""
+        return captured
 
     # The response
 
@@ -365,8 +384,10 @@ class Run(Exchange):
         lines = encode_fields(headers) if headers else b""
         if self._added:
             lines += encode_fields(self._added)
-        if self.route.aliased:
-            lines += b"%b: %b\r\n" % (_AGENT, quote(self.route.id).encode("ascii"))
+        routed = self._forward.routed
+        if routed is not None and self.route.intent in RUNS:
+            lines += b"%b: %b\r\n" % (_AGENT, quote(routed.agent_id).encode("ascii"))
+            lines += b"%b: %b\r\n" % (_CLUSTER, routed.cluster.encode("ascii")) if routed.cluster else b""
         return lines
 
     def run_task(self, work: Awaitable[None]) -> None:
@@ -388,6 +409,9 @@ class Run(Exchange):
 
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`. Send on a response, or hold it back until the use case has decided what to do with it."""
+        routed = self._forward.routed
+        if routed is not None and routed.cluster:
+            head = without_cookies(head)
         if self._copies_response:
             passes = complete and not self._holds and head.status < 400
             if passes and not head.chunked and len(piece) <= HELD_ANSWER:  # most responses; a copy would take time
@@ -490,6 +514,17 @@ class Run(Exchange):
             self._relayed.append(last)
         super().on_body(last, True)
 
+    def on_failure(self, error: GatewayError) -> None:
+        """See `RequestOwner`. Another target of the route may take over, until an answer has begun."""
+        hand_over = self._forward.hand_over
+        if hand_over is None or self.answered_at or self._held is not None:
+            super().on_failure(error)
+            return
+        self._port.log.failed(self, error)
+        self._forward.withdraw()
+        self._forward = _UNCHANGED
+        self.follow(hand_over())
+
     def _fail(self, error: GatewayError) -> None:
         """See `Exchange`. A stream that is relayed ends with the event of its failure, but not as a whole response."""
         if self._relays and not self.client.transport.is_closing():
@@ -499,6 +534,8 @@ class Run(Exchange):
                 if self._relayed is not None:
                     self._relayed.append(last)
                 self.client.transport.write(encode_chunk(last, False) if self._chunk else last)
+        for stage in self._forward.stages:
+            stage.fail(error)
         super()._fail(error)
 
     def _give_up(self) -> None:
@@ -556,7 +593,23 @@ class Run(Exchange):
             elif isinstance(again, Forward):
                 self.send_again(again)
             else:
+                self._forward.withdraw()
                 self.follow(again)
+
+
+def open_fields(request: Request) -> Fields:
+    """Return the fields of a request that any cluster may get (`gateway.routing.caller`)."""
+    lines = [line for line in request.fields.lines if line.partition(b":")[0].decode("ascii").lower() in OPEN_HEADERS]
+    head = b"\r\n".join((*lines, b"", b""))
+    return Fields(head, 0, request.minor, request.fields.limits)
+
+
+def without_cookies(head: ResponseHead) -> ResponseHead:
+    """Return the head of another cluster's response without its cookies, which a client would send to `upstream`."""
+    if not any(line[:11].lower() == b"set-cookie:" for line in head.lines):
+        return head
+    lines = (head.raw.partition(b"\r\n")[0], *(line for line in head.lines if line[:11].lower() != b"set-cookie:"))
+    return ResponseHead(b"\r\n".join((*lines, b"", b"")), UNLIMITED)
 
 
 _STREAM = re.compile(rb"/+stream/*$")

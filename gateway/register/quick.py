@@ -143,7 +143,7 @@ class QuickRun:
         if reply.status >= 400 and forward.retry is not None:
             again = forward.retry(reply.status, reply.body)
             if isinstance(again, Awaitable):
-                return await again
+                again = await again
             if isinstance(again, Answer):
                 return again
             if again is not None:

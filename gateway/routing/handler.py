@@ -1,0 +1,361 @@
+"""Sends a request to run an agent to the target of its route: an `ExecuteHandler` around those of the clusters."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from gateway.agents.errors import AgentNotFound, LookupUnavailable
+from gateway.agents.rules import keeps_sessions
+from gateway.config.schema import Settings
+from gateway.errors import AnswerTooLarge, GatewayError, InvalidInput, Problem, UpstreamTimeout, UpstreamUnavailable
+from gateway.execute.body import is_json
+from gateway.execute.deliveries import notice_header, with_notices
+from gateway.execute.session_request import IDS
+from gateway.memory.model import PREFIX as SESSION
+from gateway.memory.model import SessionKey
+from gateway.memory.owner import agent_of, owner_of, thread_key
+from gateway.memory.sessions import Sessions
+from gateway.mlcommons.profile import AgentProfile
+from gateway.notices import Notice
+from gateway.offload import run_here_if
+from gateway.ports import Answer, ExecuteCall, ExecuteHandler, Forward, Retry, Routed
+from gateway.routing.caller import Callers, first_message, without_credentials
+from gateway.routing.marks import marks_in, split_path, without_marks
+from gateway.routing.meter import MeterStage, RouteMeter
+from gateway.routing.stages import MemoryMarks, RunMarks
+from gateway.routing.table import Route, Target, point_of, read_routes
+from gateway.unified.limits import ParseLimits, is_small
+from gateway.unified.request import ExecuteRequest, read_execute
+
+HANDED_OVER = "ROUTE_HANDED_OVER"
+_MISSING = re.compile(rb"(?i)failed to find agent|agent index not found")
+"""How clusters answer a request to run an agent that they don't have, with 404 (docs/evidence/facts.md)."""
+_AGENT_IN_PATH = re.compile(rb"(/agents/)[^/?]+")
+
+
+class Profiles(Protocol):
+    """Reads agents, as callers may see them; see `gateway.agents.resolver.Resolver.profile`."""
+
+    async def profile(self, agent_id: str, headers: Mapping[str, str]) -> AgentProfile:
+        """Return an agent. headers: the caller's."""
+
+
+class Cluster(NamedTuple):
+    """What runs agents on one cluster, and reads them."""
+
+    execute: ExecuteHandler
+    profiles: Profiles
+
+
+class Choice(NamedTuple):
+    """The target of a request. call: without marks. known_by_all: each target knows the conversation, or it is new."""
+
+    target: Target
+    call: ExecuteCall
+    known_by_all: bool
+
+
+class RoutedHandler:
+    """Chooses the target of each request whose agent has a route; all others go to the cluster of `upstream`.
+
+    clusters: by name, "" for the one of `upstream`. sessions: the gateway's memory; None without one. draw: returns a
+    random point from 0 (included) to 1 (not).
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clusters: Mapping[str, Cluster],
+        meter: RouteMeter,
+        sessions: Sessions | None = None,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self.routes = read_routes(settings.agents)
+        self._own = clusters[""]
+        self._clusters = clusters
+        self._meter = meter
+        self._sessions = sessions
+        self._draw = draw
+        self._memory = settings.memory
+        self._rules = settings.agents.rules
+        self._callers = Callers(settings)
+        self._checks_callers = settings.upstream.auth.mode == "pass"
+        self._limits = ParseLimits.from_limits(settings.limits)
+        self._roles = settings.agents.roles
+        self._notice_header = settings.answers.notice_header
+
+    async def __call__(self, call: ExecuteCall) -> Forward:
+        """Return what to send for `call`.
+
+        Raises:
+            InvalidInput: it names a conversation of an agent that the route does not have.
+            GatewayError: as the handler of the target's cluster, and as `_check`.
+        """
+        route = self.routes.get(call.agent_id)
+        if route is None:
+            return await self._own.execute(call)
+        choice = await self._choose(route, call)
+        forward = await self._send(route, choice)
+        if choice.call.body is not call.body and forward.body is None:
+            forward = msgspec.structs.replace(forward, body=[choice.call.body])
+        return forward
+
+    async def read_memory(self, call: ExecuteCall) -> Forward | None:
+        """Return what to send for a request about a conversation whose id has a mark; None if no target has that mark.
+
+        Raises:
+            GatewayError: as `_check`.
+        """
+        mark, target_path = split_path(call.raw_target.encode("utf-8", "surrogateescape"))
+        for route in self.routes.values():
+            target = route.marked(mark)
+            if target is not None:
+                routed = await self._admit(route, target, call)
+                return Forward(stages=(MemoryMarks(mark),), routed=routed, target=target_path)
+        return None
+
+    # Which target
+
+    async def _choose(self, route: Route, call: ExecuteCall) -> Choice:
+        if call.mirror is not None:
+            target = route.target_of(call.mirror.agent) or route.targets[0]
+            return Choice(target, call, False)
+        request = await self._read(call)
+        parameters = {} if request is None else request.parameters
+        if marks := marks_in(parameters):
+            target = _marked(route, marks)
+            body = await run_here_if(is_small(call.body), without_marks, call.body)
+            return Choice(target, replace(call, body=body, request=None), False)
+        call = replace(call, request=request)
+        if call.session is not None and call.session.thread:
+            return await self._of_thread(route, call, call.session.thread)
+        id = next((parameters[name] for name in IDS if parameters.get(name)), "")
+        if not isinstance(id, str) or not id:
+            return Choice(await self._draw_target(route, call, request), call, True)
+        if id.startswith(SESSION):
+            agent = await self._last_agent(route, call, id)
+            return Choice(route.target_of(agent) or route.draw(point_of(route.agent, id)), call, True)
+        return Choice(route.home or route.draw(point_of(route.agent, id)), call, False)
+
+    async def _read(self, call: ExecuteCall) -> ExecuteRequest | None:
+        """Read the request; None for one that is not JSON, which the cluster refuses.
+
+        Raises:
+            InvalidInput, BodyTooLarge: see `read_execute`.
+        """
+        if not is_json(call.headers.get("Content-Type", "")):
+            return None
+        return await run_here_if(is_small(call.body), read_execute, call.body, self._limits, self._roles)
+
+    async def _of_thread(self, route: Route, call: ExecuteCall, thread: str) -> Choice:
+        """Choose for a conversation that an adapter names: who wrote last in its session, or by its name."""
+        owner = await owner_of(call.headers, route.owner, self._memory, self._callers.by_user)
+        key = thread_key(owner, thread)
+        agent = await self._sessions.last_agent(key) if self._sessions is not None else ""
+        return Choice(route.target_of(agent) or route.draw(point_of(route.agent, key.id)), call, True)
+
+    async def _last_agent(self, route: Route, call: ExecuteCall, session_id: str) -> str:
+        """Return the agent that wrote last in a session of the caller's; "" if that is not known."""
+        if self._sessions is None or len(route.targets) == 1:
+            return ""
+        named = agent_of(session_id)
+        agent_id = named if named in route.owners else route.owner
+        owner = await owner_of(call.headers, agent_id, self._memory, self._callers.by_user)
+        return await self._sessions.last_agent(SessionKey(owner, session_id))
+
+    async def _draw_target(self, route: Route, call: ExecuteCall, request: ExecuteRequest | None) -> Target:
+        """Choose for a request that names no conversation: a new one if agents give ids, else by what it comes from."""
+        if len(route.drawn) == 1:
+            return route.drawn[0]
+        has_history = request is not None and request.input is not None and len(request.input.messages) > 1
+        if not has_history and await self._all_remember(route, call):
+            return route.draw(self._draw())
+        caller = self._callers.key(call.headers)
+        by_message = route.stick_by == "first_message" or not caller
+        return route.draw(point_of(route.agent, caller, first_message(request) if by_message else ""))
+
+    async def _all_remember(self, route: Route, call: ExecuteCall) -> bool:
+        """Return True if each target gives its conversations ids. One that can't be read is as the others."""
+        profiles = [await self._profile(target, call) for target in route.drawn]
+        read = [profile for profile in profiles if profile is not None]
+        return bool(read) and all(map(self._remembers, read))
+
+    def _remembers(self, profile: AgentProfile) -> bool:
+        return bool(profile.memory_type) or keeps_sessions(profile, self._rules)
+
+    async def _profile(self, target: Target, call: ExecuteCall) -> AgentProfile | None:
+        headers = call.headers if _passes(target) else without_credentials(call.headers)
+        try:
+            return await self._clusters[target.cluster].profiles.profile(target.agent, headers)
+        except GatewayError:
+            return None
+
+    # What is sent there
+
+    async def _send(self, route: Route, choice: Choice, tried: Sequence[Target] = ()) -> Forward:
+        """Return what to send to the target. tried: targets that have failed by themselves."""
+        target, call = choice.target, choice.call
+        routed = await self._admit(route, target, call)
+        rest = _rest(route, choice, tried)
+        sent = replace(
+            call,
+            agent_id=target.agent,
+            headers=call.headers if routed.passes else without_credentials(call.headers),
+            routed=routed,
+        )
+        try:
+            forward = await self._clusters[target.cluster].execute(sent)
+        except GatewayError as error:
+            failed = _fails_by_itself(error)
+            self._meter.count(routed, "failed" if failed else "refused")
+            if failed and rest:
+                return await self._hand_over(route, choice, tried)
+            raise
+        return self._finish(forward, route, choice, routed, rest, tried, await self._profile(target, call))
+
+    def _finish(
+        self,
+        forward: Forward,
+        route: Route,
+        choice: Choice,
+        routed: Routed,
+        rest: Sequence[Target],
+        tried: Sequence[Target],
+        profile: AgentProfile | None,
+    ) -> Forward:
+        """Return the request with its way to the target, and with what becomes of its answer."""
+        target, call = choice.target, choice.call
+        stages = forward.stages
+        if target.mark and (profile is None or self._remembers(profile)):
+            stages = (*stages, RunMarks(target.mark))
+        stages = (*stages, MeterStage(self._meter, routed, profile, call.streaming))
+        headers = dict(forward.response_headers)
+        if tried:
+            names = ", ".join(one.agent for one in tried)
+            notice = Notice(HANDED_OVER, f"the route went on to {target.agent}, as {names} failed by itself")
+            self._meter.noticed(notice)
+            headers |= notice_header([notice], headers) if self._notice_header else {}
+            delivery = None if forward.delivery is None else with_notices(forward.delivery, [notice])
+            forward = msgspec.structs.replace(forward, delivery=delivery)
+
+        def finish(again: Forward) -> Forward:
+            return self._finish(again, route, choice, routed, rest, tried, profile)
+
+        def hand_over() -> Awaitable[Forward | Answer]:
+            self._meter.count(routed, "failed")
+            return self._hand_over(route, choice, tried)
+
+        retry = forward.retry
+        if retry is not None or rest:
+            retry = _retry(retry, finish, hand_over if rest else None)
+        return msgspec.structs.replace(
+            forward,
+            stages=stages,
+            response_headers=headers,
+            routed=routed,
+            target=_target(call, target.agent) if target.agent != route.agent else b"",
+            retry=retry,
+            hand_over=hand_over if rest else None,
+        )
+
+    async def _hand_over(self, route: Route, choice: Choice, tried: Sequence[Target]) -> Forward:
+        """Return what to send to the next target, by weight, then in the order of the route."""
+        tried = (*tried, choice.target)
+        [following, *_] = _rest(route, choice, tried[:-1])
+        return await self._send(route, choice._replace(target=following), tried)
+
+    async def _admit(self, route: Route, target: Target, call: ExecuteCall) -> Routed:
+        """Return the way to the target, once the caller may go it.
+
+        Raises:
+            GatewayError: the caller may not read the route's agent, which it has to for `callers: checked`.
+        """
+        passes = _passes(target)
+        if target.cluster and target.callers == "checked" and self._checks_callers:
+            await self._check(route, call)
+        by_user = self._callers.by_user and target.callers != "trusted"
+        return Routed(
+            route.agent, target.agent, target.cluster, route.owner, route.owners, call.headers, passes, by_user
+        )
+
+    async def _check(self, route: Route, call: ExecuteCall) -> None:
+        """Check that the cluster of `upstream` lets the caller read the route's agent.
+
+        Raises:
+            GatewayError: it does not, or can't be asked.
+        """
+        try:
+            await self._own.profiles.profile(route.agent, call.headers)
+        except GatewayError as error:
+            error.hint = error.hint or _CHECK_HELP
+            raise
+
+
+_CHECK_HELP = (
+    "The route sends this run to another cluster with the gateway's credentials, so upstream has to show that the caller "
+    "may use the route's agent. Set callers of the target to passed or trusted if that is not to be asked."
+)
+
+
+def _passes(target: Target) -> bool:
+    """Return True if the target's cluster gets all of the client's headers."""
+    return not target.cluster or target.callers == "passed"
+
+
+def _marked(route: Route, marks: frozenset[str]) -> Target:
+    """Return the target that gave the marked ids.
+
+    Raises:
+        InvalidInput: the route does not have it, or they are of several.
+    """
+    target = route.marked(next(iter(marks))) if len(marks) == 1 else None
+    if target is not None:
+        return target
+    what = "ids of several agents" if len(marks) > 1 else "an id of an agent that the route does not have any more"
+    help = "Send no memory_id to begin a new conversation. The operator can put the agent back with a weight of 0."
+    problem = Problem("parameters.memory_id", f"The request has {what}", "an id of one target of the route", help=help)
+    raise InvalidInput.of([problem])
+
+
+def _fails_by_itself(error: GatewayError) -> bool:
+    """Return True if another target could do better with the same request."""
+    kinds = UpstreamUnavailable | UpstreamTimeout | AgentNotFound | LookupUnavailable
+    return isinstance(error, kinds) and not isinstance(error, AnswerTooLarge)
+
+
+def _rest(route: Route, choice: Choice, tried: Sequence[Target]) -> list[Target]:
+    """Return the targets that may take over, the next one first."""
+    if not (route.hands_over and choice.known_by_all):
+        return []
+    gone = {choice.target.agent, *(target.agent for target in tried)}
+    return [target for target in route.drawn if target.agent not in gone]
+
+
+def _retry(inner: Retry | None, finish: Callable[[Forward], Forward], hand_over: HandOver | None) -> Retry:
+    def retry(status: int, body: bytes) -> Forward | Answer | Awaitable[Answer | Forward] | None:
+        again = inner(status, body) if inner is not None else None
+        if isinstance(again, Forward):
+            return finish(again)
+        if again is None and hand_over is not None and status == 404 and _MISSING.search(body):
+            return hand_over()
+        return again
+
+    return retry
+
+
+HandOver = Callable[[], Awaitable[Forward | Answer]]
+
+
+def _target(call: ExecuteCall, agent_id: str) -> bytes:
+    """Return the raw path and query of the run of another agent."""
+    target = call.raw_target.encode("utf-8", "surrogateescape")
+    path, mark, query = target.partition(b"?")
+    own = quote(agent_id, safe="").encode("ascii")
+    return _AGENT_IN_PATH.sub(lambda match: match[1] + own, path, count=1) + mark + query

@@ -1,0 +1,156 @@
+"""Marks of ids: clients see an id of a cluster's memory as ``gwr-MARK-ID`` if another agent than the route's own gave it.
+
+So every gateway finds the target of a conversation by its id, without a store. The cluster never sees a mark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.memory.model import PREFIX as SESSION
+
+PREFIX = "gwr-"
+_MARKED = re.compile(r"gwr-([0-9a-f]{8})-([!-~]+)")
+_IN_PATH = re.compile(rb"/gwr-([0-9a-f]{8})-([^/?]+)")
+_IDS = (
+    "memory_id",
+    "session_id",
+    "parent_interaction_id",
+    "parent_message_id",
+    "executor_agent_memory_id",
+    "executor_agent_parent_interaction_id",
+    "regenerate_interaction_id",
+    "message_id",
+    "task_id",
+)
+"""Parameters, outputs and members of the cluster that hold an id of its memory, or of a run in the background."""
+_NAMED = frozenset(_IDS)
+
+_Members = dict[str, msgspec.Raw]
+
+
+def split_mark(id: str) -> tuple[str, str]:
+    """Return the mark of an id and the cluster's own id; ("", id) for one without a mark."""
+    match = _MARKED.fullmatch(id)
+    return (match[1], match[2]) if match else ("", id)
+
+
+def marks_in(parameters: Mapping[str, Any]) -> frozenset[str]:
+    """Return the marks of the ids among the parameters of a request."""
+    ids = (parameters[name] for name in _IDS if isinstance(parameters.get(name), str))
+    return frozenset(filter(None, (split_mark(id)[0] for id in ids)))
+
+
+def without_marks(body: bytes) -> bytes:
+    """Return a request's body with the ids in its `parameters` as their cluster knows them.
+
+    All other values keep their bytes. body: a JSON object whose `parameters`, if any, is one.
+    """
+    document = msgspec.json.decode(body, type=_Members)
+    parameters = msgspec.json.decode(document["parameters"], type=_Members)
+    for name in _NAMED & parameters.keys():
+        id = msgspec.json.decode(parameters[name])
+        if isinstance(id, str):
+            parameters[name] = msgspec.Raw(msgspec.json.encode(split_mark(id)[1]))
+    document["parameters"] = msgspec.Raw(msgspec.json.encode(parameters))
+    return msgspec.json.encode(document)
+
+
+def split_path(target: bytes) -> tuple[str, bytes]:
+    """Return the first mark in a raw path, and the path and query without marks; ("", target) if there is none."""
+    path, mark, query = target.partition(b"?")
+    match = _IN_PATH.search(path)
+    if match is None:
+        return "", target
+    return match[1].decode("ascii"), _IN_PATH.sub(rb"/\2", path) + mark + query
+
+
+def mark_run(body: bytes, mark: str) -> bytes:
+    """Return the answer of a run, or one event of its stream, with the mark in its ids. It keeps all other bytes."""
+    return _with_marks(body, _ids_of_run(_decode(body)), mark)
+
+
+def mark_memory(body: bytes, mark: str) -> bytes:
+    """Return the cluster's answer about a memory, its messages or a task with the mark in its ids."""
+    return _with_marks(body, _ids_of_memory(_decode(body)), mark)
+
+
+def _with_marks(body: bytes, ids: Iterable[str], mark: str) -> bytes:
+    """Mark `ids` wherever they are a whole string of the JSON text. Within a string, a quote has a backslash."""
+    for id in {id for id in ids if id and not id.startswith((SESSION, PREFIX))}:
+        body = body.replace(b'"%b"' % id.encode(), f'"{PREFIX}{mark}-{id}"'.encode())
+    return body
+
+
+def _decode(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def _ids_of_run(document: Any) -> Iterator[str]:
+    """Yield the ids of a whole answer (legacy, unified, or of a run in the background), or of an event's data."""
+    if not isinstance(document, dict):
+        return
+    yield from _own_ids(document)
+    for result in _dicts(document.get("inference_results")):
+        for output in _dicts(result.get("output")):
+            if output.get("name") in _NAMED and isinstance(output.get("result"), str):
+                yield output["result"]
+    yield from _ids_of_run(document.get("response"))
+
+
+def _ids_of_memory(document: Any) -> Iterator[str]:
+    """Yield the ids of a memory, a list of memories or messages, the hits of a search, or a task."""
+    yield from _ids_of_run(document)
+    if isinstance(document, dict):
+        for value in document.values():
+            for entry in _dicts(value):
+                yield from _own_ids(entry)
+        hits = document.get("hits")
+        for hit in _dicts(hits.get("hits")) if isinstance(hits, dict) else ():
+            yield hit["_id"] if isinstance(hit.get("_id"), str) else ""
+            yield from _own_ids(hit.get("_source"))
+
+
+def _own_ids(members: Any) -> Iterator[str]:
+    if isinstance(members, dict):
+        yield from (members[name] for name in _IDS if isinstance(members.get(name), str))
+
+
+def _dicts(value: Any) -> Iterator[dict[str, Any]]:
+    return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
+
+
+class MarkedStream:
+    """An event stream whose ids get the mark, line by line."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._rest: list[bytes] = []
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return what is sent in place of a piece: the lines that it ends."""
+        end = piece.rfind(b"\n") + 1
+        if not end:
+            self._rest.append(piece)
+            return b""
+        lines = b"".join((*self._rest, piece[:end]))
+        self._rest = [piece[end:]]
+        return b"".join(map(self._marked, lines.splitlines(keepends=True)))
+
+    def end(self) -> bytes:
+        """Return the last line, if no newline ends it."""
+        rest, self._rest = b"".join(self._rest), []
+        return self._marked(rest)
+
+    def _marked(self, line: bytes) -> bytes:
+        if not line.startswith(b"data:") or b"_id" not in line:
+            return line
+        data = line[5:].strip()
+        return line.replace(data, mark_run(data, self._mark), 1)
