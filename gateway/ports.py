@@ -70,7 +70,10 @@ class Routed(NamedTuple):
 
 
 class MirrorUse(NamedTuple):
-    """What a request is that runs on another target of a route after its original. of: that one's id. agent: the target."""
+    """What a request is that runs on another target of a route after its original.
+
+    of: the original's id. agent: the target.
+    """
 
     of: str
     agent: str

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sized
+from collections.abc import AsyncIterator, Callable, Mapping, Sized
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from gateway.agents.holds import Holds
 from gateway.agents.lookup import Credentials
-from gateway.config.schema import Settings
+from gateway.config.schema import ServiceAccount, Settings
 from gateway.execute.build import build_handler, check_rules, service_headers
 from gateway.media.fetch import Fetcher
 from gateway.memory.cluster_copies import ClusterCopies
@@ -20,11 +22,22 @@ from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.policy.budgets import Ledger
 from gateway.policy.policies import OpenPolicies
-from gateway.ports import ExecuteHandler, ManageHandler, PolicyKeeper, ProfileCache, SessionHandler, SessionKeeper
+from gateway.policy.usage import Prices
+from gateway.ports import (
+    ExecuteHandler,
+    ManageHandler,
+    PolicyKeeper,
+    ProfileCache,
+    RoutedMemory,
+    SessionHandler,
+    SessionKeeper,
+)
 from gateway.proxy.capture import Capture
 from gateway.proxy.data_port import DataPort
 from gateway.recording.recorder import Recording
 from gateway.register.handler import Manager
+from gateway.routing.handler import Cluster, RoutedHandler
+from gateway.routing.meter import RouteMeter
 from gateway.shared import SharedResources
 from gateway.upstream.client import Upstream
 
@@ -34,8 +47,8 @@ class UseCases(NamedTuple):
 
     sessions, memory, store: the gateway's own sessions on the cluster's paths, in use, and where they are kept; None
     without memory. policy: what was spent, and guardrails. holds: documents that `execute` uses in place of the
-    cluster's; None if it can't. delete_session: with what the cluster has of it; None for `Store.delete`. routed_memory:
-    conversations of routes' targets on the cluster's paths.
+    cluster's; None if it can't. delete_session: with what the cluster has of it; None for `Store.delete`.
+    routed_memory: conversations of routes' targets on the cluster's paths.
     """
 
     execute: ExecuteHandler
@@ -67,7 +80,8 @@ class Runtime:
         self.settings = settings
         self.log = log
         self.clusters: Upstreams = {
-            name: Upstream(one, settings.limits, log) for name, one in {"": settings.upstream, **settings.clusters}.items()
+            name: Upstream(one, settings.limits, log)
+            for name, one in {"": settings.upstream, **settings.clusters}.items()
         }
         self.upstream = self.clusters[""]
         cases = UseCases(*use_case(settings, self.clusters, log, metrics))
@@ -76,7 +90,7 @@ class Runtime:
         self.delete_session = cases.delete_session
         self.port = DataPort(
             settings,
-            self.clusters,
+            self.upstream,
             cases.execute,
             cases.profiles,
             log,
@@ -84,6 +98,7 @@ class Runtime:
             cases.manage,
             cases.sessions,
             capture,
+            self.clusters,
             cases.routed_memory,
         )
 
@@ -128,7 +143,7 @@ class Runtime:
             await self.close()
 
     async def close(self) -> None:
-        """Close the store of sessions, what the policies hold, and the connections to the clusters; each in any case."""
+        """Close the store of sessions, what the policies hold, the connections to the clusters; each in any case."""
         async with contextlib.AsyncExitStack() as close:  # the last first
             for cluster in self.clusters.values():
                 close.push_async_callback(cluster.close)
@@ -168,27 +183,39 @@ def build_use_case() -> UseCase:
         policy = OpenPolicies(settings, ledgers, log, metrics)
         shared = share_store(stores, settings)
         own = service_headers(settings) or {}
-        copies = ClusterCopies(cluster, settings.memory, own, log, metrics.cluster_copy)
+        others = {name: one for name, one in clusters.items() if name}
+        copies = ClusterCopies(cluster, settings.memory, own, log, metrics.cluster_copy, others=others)
         memory = Sessions(
             shared.resource, settings.memory, log, busy, close=shared.release, count=metrics.turn, copies=copies
         )
         fetch = Fetcher(settings.media)
         execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies, holds)
         handlers = {"": Cluster(execute, profiles)}
-        for name in settings.clusters:
+        for name, other in others.items():
             its = of_cluster(settings, name)
-            deletes = ClusterCopies(clusters[name], settings.memory, {}, log, metrics.cluster_copy)
-            kept = Sessions(shared.resource, settings.memory, log, busy, count=metrics.turn, copies=deletes)
-            handlers[name] = Cluster(
-                *build_handler(its, clusters[name], log, metrics, fetch, kept, policy.policies, is_own=False)
-            )
-            others.append(kept)
-        routed = RoutedHandler(settings, handlers, RouteMeter(metrics.routes, prices, metrics.notice), memory)
+            handlers[name] = Cluster(*build_handler(its, other, log, metrics, fetch, memory, policy.policies))
+        meter = RouteMeter(metrics.routes, Prices(settings.policy.prices), metrics.notice)
+        routed = RoutedHandler(settings, handlers, meter, memory)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
         resources = SessionResources(settings, shared.resource, cluster, Credentials().of, memory.delete)
         return UseCases(
-            routed, profiles, manage, resources, memory, shared.resource, policy, holds, memory.delete, routed.read_memory
+            routed,
+            profiles,
+            manage,
+            resources,
+            memory,
+            shared.resource,
+            policy,
+            holds,
+            memory.delete,
+            routed.read_memory,
         )
 
     return use_case
+
+
+def of_cluster(settings: Settings, name: str) -> Settings:
+    """Return the settings by which agents of another cluster are read and run: its own credentials, or the caller's."""
+    agents = replace(settings.agents, lookup="caller", service_account=ServiceAccount())
+    return replace(settings, upstream=settings.clusters[name], agents=agents)

@@ -21,7 +21,7 @@ from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.policy.policies import Policies
-from gateway.ports import ClusterReader, MediaFetcher, ProfileCache
+from gateway.ports import ClusterReader, MediaFetcher
 from gateway.providers import registry
 
 
@@ -56,7 +56,7 @@ def build_handler(
     sessions: Sessions | None = None,
     policies: Policies | None = None,
     holds: Holds | None = None,
-) -> tuple[Handler | PolicyHandler, ProfileCache]:
+) -> tuple[Handler | PolicyHandler, ResolverCache]:
     """Build the use case and the cache of what it reads.
 
     fetch: used where the settings allow media to be fetched. sessions: for agents whose memory is the gateway's.

@@ -227,7 +227,8 @@ class SessionRun(AnswerStage):
         return self._held + stream.end(self._session.id)
 
     async def _store(self, run: RunAnswer) -> tuple[Notice, ...]:
-        copy = copy_of(self._profile, run.memory_id)
+        routed = self._call.routed
+        copy = copy_of(self._profile, run.memory_id, routed.cluster if routed is not None else "")
         try:
             if run.failed:
                 return await self._session.fail(self._turn, copy)

@@ -2,13 +2,15 @@
 
 Such an agent begins a new conversation there with each request, which holds what it was sent: the whole session, again.
 Its id is in the answer. A copy is named by the path of what holds it below ``/_plugins/_ml/``: ``memory/<id>``, or
-``memory_containers/<container>/<id>`` (docs/evidence/facts.md, "Answers and memory").
+``memory_containers/<container>/<id>`` (docs/evidence/facts.md, "Answers and memory"), and before that, where it is not
+on the cluster of `upstream`, by the name of its cluster and a colon.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -30,13 +32,17 @@ _AT_ONCE = 4
 _GONE = (200, 404)
 
 
-def copy_of(profile: AgentProfile, memory_id: str) -> str:
-    """Return the copy that a run of the agent left; "" for none. memory_id: as the cluster's answer names it."""
+def copy_of(profile: AgentProfile, memory_id: str, cluster: str = "") -> str:
+    """Return the copy that a run of the agent left; "" for none.
+
+    memory_id: as the cluster's answer names it. cluster: its name; "" for the one of `upstream`.
+    """
     if not memory_id or not profile.memory_type:
         return ""
+    place = f"{cluster}:" if cluster else ""
     if profile.memory_container:
-        return f"memory_containers/{quote(profile.memory_container, safe='')}/{quote(memory_id, safe='')}"
-    return f"memory/{quote(memory_id, safe='')}"
+        return f"{place}memory_containers/{quote(profile.memory_container, safe='')}/{quote(memory_id, safe='')}"
+    return f"{place}memory/{quote(memory_id, safe='')}"
 
 
 def with_copy(turn: Turn, copy: str) -> Turn:
@@ -59,8 +65,9 @@ class _NotDeleted(Exception):
 class ClusterCopies:
     """Deletes copies in the background.
 
-    own: headers of the gateway's own account, for deletions that no client asks for. count: called with what became of
-    each copy, ``deleted`` or ``left``. sleep: waits between the attempts.
+    cluster: the one of `upstream`. own: headers of the gateway's own account there, for deletions that no client asks
+    for. count: called with what became of each copy, ``deleted`` or ``left``. sleep: waits between the attempts.
+    others: the other clusters by name.
     """
 
     def __init__(
@@ -71,8 +78,9 @@ class ClusterCopies:
         log: Logger,
         count: Callable[[str], None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        others: Mapping[str, ClusterReader] = MappingProxyType({}),
     ) -> None:
-        self._cluster = cluster
+        self._clusters = {"": cluster, **others}
         self._when = settings.cluster_copies
         self._own = own
         self._log = log
@@ -82,7 +90,7 @@ class ClusterCopies:
         self._running: set[asyncio.Task[None]] = set()
 
     def after_turn(self, copy: str, headers: Mapping[str, str], is_stored: bool = True) -> None:
-        """Delete the copy of a turn that has ended, if the settings say so. headers: the client's credentials.
+        """Delete the copy of a turn that has ended, if the settings say so. headers: those that its cluster may get.
 
         is_stored: False for a turn that its session does not hold, so that nobody would delete it later.
         """
@@ -100,7 +108,8 @@ class ClusterCopies:
         copies = await self._of_session(store, key)
         existed = await store.delete(key)
         for copy in copies:
-            self._begin(copy, self._own if headers is None else headers)
+            known = self._own if headers is None else headers
+            self._begin(copy, {} if ":" in copy else known)  # no other cluster gets the credentials for this one
         return existed
 
     async def ended(self) -> None:
@@ -164,29 +173,37 @@ class ClusterCopies:
 
         A container's session is a document beside its messages, which stay if it alone is deleted.
         """
-        kind, *ids = copy.split("/")
+        name, _, path = copy.rpartition(":")
+        cluster = self._clusters.get(name)
+        if cluster is None:
+            raise _NotDeleted(f"the settings have no cluster {name}", passing=False)
+        kind, *ids = path.split("/")
         if kind == "memory":
-            await self._send("DELETE", _ML + copy, headers)
+            await _send(cluster, "DELETE", _ML + path, headers)
             return
         memories = f"{_ML}memory_containers/{ids[0]}/memories"
         query = {"query": {"term": {"namespace.session_id": unquote(ids[1])}}}
-        body = await self._send("POST", f"{memories}/working/_delete_by_query", headers, msgspec.json.encode(query))
+        work = f"{memories}/working/_delete_by_query"
+        body = await _send(cluster, "POST", work, headers, msgspec.json.encode(query))
         if _is_incomplete(body):
             raise _NotDeleted("some messages were not deleted", passing=True)
-        await self._send("DELETE", f"{memories}/sessions/{ids[1]}", headers)
+        await _send(cluster, "DELETE", f"{memories}/sessions/{ids[1]}", headers)
 
-    async def _send(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-        sent = {**headers, "Content-Type": "application/json"} if body else headers
-        try:
-            response = await self._cluster.exchange(method, target, sent, (body,) if body else ())
-        except (UpstreamUnavailable, UpstreamTimeout) as error:
-            raise _NotDeleted(error.reason, passing=True) from error
-        except AnswerTooLarge as error:
-            raise _NotDeleted(error.reason, passing=False) from error
-        if response.status not in _GONE:
-            passing = response.status >= 500 or response.status in (409, 429)
-            raise _NotDeleted(f"the cluster answers {response.status} to {method} {target}", passing)
-        return response.body
+
+async def _send(
+    cluster: ClusterReader, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
+) -> bytes:
+    sent = {**headers, "Content-Type": "application/json"} if body else headers
+    try:
+        response = await cluster.exchange(method, target, sent, (body,) if body else ())
+    except (UpstreamUnavailable, UpstreamTimeout) as error:
+        raise _NotDeleted(error.reason, passing=True) from error
+    except AnswerTooLarge as error:
+        raise _NotDeleted(error.reason, passing=False) from error
+    if response.status not in _GONE:
+        passing = response.status >= 500 or response.status in (409, 429)
+        raise _NotDeleted(f"the cluster answers {response.status} to {method} {target}", passing)
+    return response.body
 
 
 def _is_incomplete(body: bytes) -> bool:

@@ -259,7 +259,7 @@ class Sessions:
             raise
 
     async def last_agent(self, key: SessionKey) -> str:
-        """Return the id of the agent that the session's last message is from; "" if there is none, or it can't be read."""
+        """Return the id of the agent that the session's last message is from; "" if that can't be read."""
         try:
             async with asyncio.timeout(self._seconds):
                 page = await self._store.load(key, limit=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+
 from gateway.config.schema import Settings
 from gateway.http1.request_heads import COUNTED, MOST_FORWARDS, Fields, Request
 from gateway.http1.response_heads import ResponseHead

@@ -110,8 +110,8 @@ class Run(Exchange):
 
     __slots__ = (
         "_added", "_copies_response", "_copy", "_forward", "_held", "_holds", "_new_ids", "_raw", "_read", "_read_at",
-        "_relayed", "_relays", "_retry", "_sent_at", "_sent_fields", "_sent_head", "_steps", "_task", "_trace", "_upstream",
-        "held", "is_recorded",
+        "_relayed", "_relays", "_retry", "_sent_at", "_sent_fields", "_sent_head", "_steps", "_task", "_trace",
+        "_upstream", "held", "is_recorded",
     )  # fmt: skip
 
     reads_body = True

@@ -1,4 +1,4 @@
-"""Who sends a request that a route may send elsewhere: what another cluster gets of it, and what keeps it with a target."""
+"""Who sends a request to a route: what another cluster gets of it, and what keeps it with a target."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPEN_HEADERS = frozenset(
         "x-request-id",
     }
 )
-"""The headers of a client that another cluster gets without `callers: passed`: no other one is known to hold no secret."""
+"""The headers of a client that another cluster gets without `callers: passed`: none of these holds a secret."""
 
 
 def without_credentials(headers: Mapping[str, str]) -> CIMultiDictProxy[str]:

@@ -299,8 +299,8 @@ class RoutedHandler:
 
 
 _CHECK_HELP = (
-    "The route sends this run to another cluster with the gateway's credentials, so upstream has to show that the caller "
-    "may use the route's agent. Set callers of the target to passed or trusted if that is not to be asked."
+    "The route sends this run to another cluster with the gateway's credentials, so upstream has to show that the "
+    "caller may use the route's agent. Set callers of the target to passed or trusted if that is not to be asked."
 )
 
 

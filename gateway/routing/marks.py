@@ -1,4 +1,4 @@
-"""Marks of ids: clients see an id of a cluster's memory as ``gwr-MARK-ID`` if another agent than the route's own gave it.
+"""Marks of ids: clients see an id of a cluster's memory as ``gwr-MARK-ID`` if not the route's own agent gave it.
 
 So every gateway finds the target of a conversation by its id, without a store. The cluster never sees a mark.
 """

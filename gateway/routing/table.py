@@ -89,7 +89,9 @@ def read_routes(agents: Agents) -> Mapping[str, Route]:
     routes = {old: Route(old, new, (Target(new),)) for old, new in agents.aliases.items()}
     for given in agents.routes:
         targets = tuple(
-            Target(one.agent, one.cluster, one.weight, one.callers, "" if one.agent == given.agent else mark_of(one.agent))
+            Target(
+                one.agent, one.cluster, one.weight, one.callers, "" if one.agent == given.agent else mark_of(one.agent)
+            )
             for one in given.targets
         )
         hands_over = given.on_failure == "next"

@@ -23,8 +23,8 @@ Start = Callable[..., Awaitable[Deployment]]
 def start(start_deployment: StartDeployment, server: MediaServer) -> Start:
     """``await start(fetch=True)``: a deployment whose gateway may fetch from `server`."""
 
-    def use_case(known: Any, cluster: Any, log: Any, metrics: Any) -> Any:
-        return build_handler(known, cluster, log, metrics, server.fetcher())
+    def use_case(known: Any, clusters: Any, log: Any, metrics: Any) -> Any:
+        return build_handler(known, clusters[""], log, metrics, server.fetcher())
 
     async def start(over: Any = None, **media: Any) -> Deployment:
         settings = {"media": {"hosts": [f"{HOST}:{server.port}"], **media}, **(over or {})}
