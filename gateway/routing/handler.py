@@ -218,7 +218,8 @@ class RoutedHandler:
             if failed and rest:
                 return await self._hand_over(route, choice, tried)
             raise
-        return self._finish(forward, route, choice, routed, rest, tried, await self._profile(target, call))
+        profile = await self._profile(target, call) if len(route.targets) > 1 else None
+        return self._finish(forward, route, choice, routed, rest, tried, profile)
 
     def _finish(
         self,

@@ -45,8 +45,8 @@ class WithSessions(UseCase):
         self.store = store
 
     def __call__(self, *args: Any) -> Any:
-        settings, cluster = args[:2]
-        sessions = SessionResources(settings, self.store, cluster, Credentials().of)
+        settings, clusters = args[:2]
+        sessions = SessionResources(settings, self.store, clusters[""], Credentials().of)
         return UseCases(self.execute, self, sessions=sessions, store=self.store)
 
 
