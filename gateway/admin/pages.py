@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence, Set
@@ -63,12 +64,12 @@ class AdminPages:
     """See `gateway.admin.application.Pages`. draining: the gateway stops and is not ready any more.
 
     memory: the pages of sessions. inspector: the pages of recorded exchanges. holds: None if the use case can't hold
-    documents. data_url: returns the address of the data port.
+    documents. data_url: returns the address of the data port. clusters: by name, "" for the one of `upstream`.
     """
 
     def __init__(
         self,
-        cluster: ClusterReader,
+        clusters: Mapping[str, ClusterReader],
         profiles: ProfileCache,
         metrics: Metrics,
         token: Secret,
@@ -80,7 +81,7 @@ class AdminPages:
         delete: Delete | None = None,
         data_url: Callable[[], str] = lambda: DATA_URL,
     ) -> None:
-        self.cluster = cluster
+        self.clusters = clusters
         self.profiles = profiles
         self.token = token
         self.is_private = is_private
@@ -99,7 +100,7 @@ class AdminPages:
         self._count_runs = count_runs
         self._metrics = metrics
         self._checked = float("-inf")
-        self._fault = ""
+        self._faults = {"": ""}
 
     async def _live(self) -> web.Response:
         return json_page(200, {"status": "live"})
@@ -108,19 +109,15 @@ class AdminPages:
         if self.draining:
             return json_page(503, {"status": "draining"})
         if time.monotonic() - self._checked > READY_FOR:
-            self._fault = await self._upstream_fault()
+            clusters = dict(self.clusters)
+            found = await asyncio.gather(*map(_fault_of, clusters.values()))
+            self._faults = dict(zip(clusters, found, strict=True))
             self._checked = time.monotonic()
-        if self._fault:
-            return json_page(503, {"status": "not ready", "upstream": self._fault})
-        return json_page(200, {"status": "ready"})
-
-    async def _upstream_fault(self) -> str:
-        """Ask the cluster, and return what is wrong with it, or "". A secured cluster answers 401: it is there."""
-        try:
-            response = await self.cluster.exchange("GET", "/", {})
-        except GatewayError as error:
-            return error.reason
-        return f"The cluster answers {response.status}." if response.status >= 500 else ""
+        others = {name: fault or "reachable" for name, fault in self._faults.items() if name}
+        clusters_known = {"clusters": others} if others else {}
+        if fault := self._faults[""]:
+            return json_page(503, {"status": "not ready", "upstream": fault, **clusters_known})
+        return json_page(200, {"status": "ready", **clusters_known})
 
     async def _drop_profiles(self) -> web.Response:
         self.profiles.invalidate("cluster", None)
@@ -149,6 +146,15 @@ class AdminPages:
 
     async def _render(self) -> web.Response:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+
+async def _fault_of(cluster: ClusterReader) -> str:
+    """Ask a cluster, and return what is wrong with it, or "". A secured cluster answers 401: it is there."""
+    try:
+        response = await cluster.exchange("GET", "/", {})
+    except GatewayError as error:
+        return error.reason
+    return f"The cluster answers {response.status}." if response.status >= 500 else ""
 
 
 _OWNER = ("agent", "tenant", "caller")

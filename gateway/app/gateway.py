@@ -48,8 +48,9 @@ class Gateway:
     ) -> None:
         self._is_worker = is_worker
         self.metrics = Metrics()
-        self.metrics.registry.register(Nodes(lambda: self.upstream.node_states()))
+        self.metrics.registry.register(Nodes(lambda: self._now.node_states()))
         self.metrics.registry.register(Sizes(lambda: self._now.cached_profiles, lambda: self._now.session_runs))
+        self.metrics.routes.shares = lambda: self._now.shares
         self._use_case = use_case
         self._open_sinks = sinks
         self._recording = Recording(settings, log, self.metrics, sinks)
@@ -60,7 +61,7 @@ class Gateway:
         self._tls = on_data_port(settings.listen.tls, log)
         listen = settings.listen
         self._admin_pages = AdminPages(
-            self.upstream,
+            self._now.clusters,
             self._now.profiles,
             self.metrics,
             self._token(listen),
@@ -150,14 +151,14 @@ class Gateway:
                 await recording.start()
             await new.start()
             undo.pop_all()
-        new.upstream.nodes.inherit(self.upstream.nodes)
+        new.inherit(self._now)
         old, self._now = self._now, new
         if self._tls is not None and tls is not None:
             self._tls.replace_with(tls)
         self._data.replace(new.port, settings.listen.shutdown_seconds)
         if self._adapters is not None:
             self._adapters.replace(place_of(new, self.metrics))
-        self._admin_pages.cluster = new.upstream
+        self._admin_pages.clusters = new.clusters
         self._admin_pages.profiles = new.profiles
         self._admin_pages.memory.store = new.store
         self._admin_pages.memory.delete = new.delete_session
@@ -186,6 +187,7 @@ class Gateway:
         What raises while it is closed does not keep the rest open. The last such error is raised.
         """
         self._admin_pages.draining = True
+        self._now.stop()
         self._data.drain()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stop_early.wait(), self.settings.listen.drain_seconds)
@@ -226,7 +228,8 @@ class Gateway:
         self._stop_early.set()
 
     def _certificates(self) -> list[TlsSource]:
-        return [source for source in (self._tls, self.upstream.tls) if source is not None]
+        clusters = (cluster.tls for cluster in self._now.clusters.values())
+        return [source for source in (self._tls, *clusters) if source is not None]
 
     def _do(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

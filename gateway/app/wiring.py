@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sized
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sized
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -19,10 +20,9 @@ from gateway.memory.rest_handler import SessionResources
 from gateway.memory.sessions import Delete, Sessions
 from gateway.memory.store import Store
 from gateway.observe.logs import Logger
-from gateway.observe.metrics import Metrics
+from gateway.observe.metrics import Metrics, NodeState
 from gateway.policy.budgets import Ledger
 from gateway.policy.policies import OpenPolicies
-from gateway.policy.usage import Prices
 from gateway.ports import (
     ExecuteHandler,
     ManageHandler,
@@ -34,10 +34,12 @@ from gateway.ports import (
 )
 from gateway.proxy.capture import Capture
 from gateway.proxy.data_port import DataPort
+from gateway.proxy.local_client import send_request
 from gateway.recording.recorder import Recording
 from gateway.register.handler import Manager
 from gateway.routing.handler import Cluster, RoutedHandler
-from gateway.routing.meter import RouteMeter
+from gateway.routing.mirrors import Copy, Mirrors
+from gateway.routing.table import read_routes, shares
 from gateway.shared import SharedResources
 from gateway.upstream.client import Upstream
 
@@ -48,7 +50,7 @@ class UseCases(NamedTuple):
     sessions, memory, store: the gateway's own sessions on the cluster's paths, in use, and where they are kept; None
     without memory. policy: what was spent, and guardrails. holds: documents that `execute` uses in place of the
     cluster's; None if it can't. delete_session: with what the cluster has of it; None for `Store.delete`.
-    routed_memory: conversations of routes' targets on the cluster's paths.
+    routed_memory: conversations of routes' targets on the cluster's paths. mirrors: runs copies of requests.
     """
 
     execute: ExecuteHandler
@@ -61,6 +63,7 @@ class UseCases(NamedTuple):
     holds: Holds | None = None
     delete_session: Delete | None = None
     routed_memory: RoutedMemory | None = None
+    mirrors: Mirrors | None = None
 
 
 Upstreams = Mapping[str, Upstream]
@@ -84,6 +87,7 @@ class Runtime:
             for name, one in {"": settings.upstream, **settings.clusters}.items()
         }
         self.upstream = self.clusters[""]
+        self.shares = shares(read_routes(settings.agents).values())
         cases = UseCases(*use_case(settings, self.clusters, log, metrics))
         self.profiles, self.manage = cases.profiles, cases.manage
         self.memory, self.store, self.policy, self.holds = cases.memory, cases.store, cases.policy, cases.holds
@@ -101,11 +105,26 @@ class Runtime:
             self.clusters,
             cases.routed_memory,
         )
+        self.mirrors = cases.mirrors
+        if self.mirrors is not None:
+            self.mirrors.send = partial(send_copy, self.port)
 
     @property
     def cached_profiles(self) -> int:
         """Number of agents in the cache; 0 for a cache that does not tell."""
         return len(self.profiles) if isinstance(self.profiles, Sized) else 0
+
+    def node_states(self) -> Iterator[NodeState]:
+        """Yield the nodes of all clusters, for the metrics."""
+        for name, cluster in self.clusters.items():
+            for state in cluster.node_states():
+                yield state._replace(cluster=name)
+
+    def inherit(self, old: Runtime) -> None:
+        """Take over what is known of the nodes of clusters that both have."""
+        for name, cluster in self.clusters.items():
+            if (before := old.clusters.get(name)) is not None:
+                cluster.nodes.inherit(before.nodes)
 
     @property
     def session_runs(self) -> int:
@@ -133,10 +152,16 @@ class Runtime:
         if self.policy is not None:
             await self.policy.ended()
 
-    async def retire(self) -> None:
-        """Close once the last request is answered. Other settings apply to what runs in the background."""
+    def stop(self) -> None:
+        """End what runs in the background and delays the end: retention, copies of requests."""
         if self.memory is not None:
             self.memory.stop()
+        if self.mirrors is not None:
+            self.mirrors.stop()
+
+    async def retire(self) -> None:
+        """Close once the last request is answered. Other settings apply to what runs in the background."""
+        self.stop()
         try:
             await self.ended()
         finally:
@@ -194,8 +219,7 @@ def build_use_case() -> UseCase:
         for name, other in others.items():
             its = of_cluster(settings, name)
             handlers[name] = Cluster(*build_handler(its, other, log, metrics, fetch, memory, policy.policies))
-        meter = RouteMeter(metrics.routes, Prices(settings.policy.prices), metrics.notice)
-        routed = RoutedHandler(settings, handlers, meter, memory)
+        routed = RoutedHandler(settings, handlers, metrics, log, memory)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
         resources = SessionResources(settings, shared.resource, cluster, Credentials().of, memory.delete)
@@ -210,9 +234,21 @@ def build_use_case() -> UseCase:
             holds,
             memory.delete,
             routed.read_memory,
+            routed.mirrors,
         )
 
     return use_case
+
+
+async def send_copy(port: DataPort, copy: Copy) -> int:
+    """See `gateway.routing.mirrors.SendCopy`."""
+    response = await send_request(port, "POST", copy.target, copy.headers, copy.body, mirror=copy.use)
+    try:
+        async for _ in response.pieces():
+            pass
+        return response.status
+    finally:
+        response.close()
 
 
 def of_cluster(settings: Settings, name: str) -> Settings:

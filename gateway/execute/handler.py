@@ -200,7 +200,8 @@ class Handler:
         return Delivery(input_type=input_type) if agent is None else describe_delivery(agent.profile, input_type)
 
     def _remembers(self, call: ExecuteCall, agent: ResolvedAgent) -> bool:
-        is_forgotten = call.temporary or (call.session is not None and not call.session.thread)
+        keeps_itself = call.session is not None and not call.session.thread
+        is_forgotten = call.temporary or keeps_itself or call.mirror is not None
         return self._sessions is not None and not is_forgotten and self._sessions.remembers(agent.profile)
 
     def _convert_answer(self, call: ExecuteCall, agent: ResolvedAgent, forward: Forward) -> Forward:

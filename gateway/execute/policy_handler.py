@@ -272,7 +272,7 @@ class PolicyHandler:
         agent = await self._find(call)
         name = agent.profile.name if agent is not None else ""
         charges: Sequence[Charge] = ()
-        if policies.budgets is not None:
+        if policies.budgets is not None and call.mirror is None:
             charges = await policies.budgets.admit(call.agent_id, name, call.caller, call.temporary)
         guardrails = policies.guardrails.for_agent(call.agent_id, name) if policies.guardrails else None
         if guardrails is None:

@@ -78,7 +78,10 @@ class DataPort:
         return exchange
 
     def admit(self, exchange: Exchange) -> None:
-        """Start the exchange, at once or when it is its turn, or refuse it."""
+        """Start the exchange, at once or when it is its turn, or refuse it. A copy takes no client's turn."""
+        if exchange.client.mirror is not None:
+            exchange.start()
+            return
 
         def then(refusal: GatewayError | None) -> None:
             try:

@@ -12,7 +12,7 @@ from typing import Any
 from gateway.http1.head_buffer import ResponseHeadBuffer
 from gateway.http1.response_heads import ResponseHead, ResponseReader
 from gateway.http1.rules import HeadLimits
-from gateway.ports import SessionUse
+from gateway.ports import MirrorUse, SessionUse
 from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.data_port import DataPort
 
@@ -200,10 +200,11 @@ async def send_request(
     body: bytes = b"",
     address: tuple[str, int] | None = None,
     session: SessionUse | None = None,
+    mirror: MirrorUse | None = None,
 ) -> LocalResponse:
     """Send a request to the data port, and return its response once its head is there.
 
-    headers: without those of its framing. address: the client's. session: see `ExecuteCall`.
+    headers: without those of its framing. address: the client's. session, mirror: see `ExecuteCall`.
 
     Raises:
         ConnectionResetError: the gateway cut the connection.
@@ -211,7 +212,7 @@ async def send_request(
     transport = LocalTransport(None, address)
     connection = ClientConnection(port)
     transport.connection = connection
-    connection.session = session
+    connection.session, connection.mirror = session, mirror
     connection.connection_made(transport)
     lines = [f"{method} {target} HTTP/1.1", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers]

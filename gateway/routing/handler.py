@@ -15,7 +15,7 @@ from gateway.agents.errors import AgentNotFound, LookupUnavailable
 from gateway.agents.rules import keeps_sessions
 from gateway.config.schema import Settings
 from gateway.errors import AnswerTooLarge, GatewayError, InvalidInput, Problem, UpstreamTimeout, UpstreamUnavailable
-from gateway.execute.body import is_json
+from gateway.execute.body import is_json, read_async
 from gateway.execute.deliveries import notice_header, with_notices
 from gateway.execute.session_request import IDS
 from gateway.memory.model import PREFIX as SESSION
@@ -24,11 +24,15 @@ from gateway.memory.owner import agent_of, owner_of, thread_key
 from gateway.memory.sessions import Sessions
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
+from gateway.observe.logs import Logger
+from gateway.observe.metrics import Metrics
 from gateway.offload import run_here_if
+from gateway.policy.usage import Prices
 from gateway.ports import Answer, ExecuteCall, ExecuteHandler, Forward, Retry, Routed
 from gateway.routing.caller import Callers, first_message, without_credentials
 from gateway.routing.marks import marks_in, split_path, without_marks
 from gateway.routing.meter import MeterStage, RouteMeter
+from gateway.routing.mirrors import Mirrors, MirrorStage
 from gateway.routing.stages import MemoryMarks, RunMarks
 from gateway.routing.table import Route, Target, point_of, read_routes
 from gateway.unified.limits import ParseLimits, is_small
@@ -55,11 +59,17 @@ class Cluster(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The target of a request. call: without marks. known_by_all: each target knows the conversation, or it is new."""
+    """The target of a request. call: without marks.
+
+    known_by_all: each target knows the conversation, or it is new. is_whole: it is new, or all of it is in the request.
+    mirrored: the target that runs a copy; None for none.
+    """
 
     target: Target
     call: ExecuteCall
     known_by_all: bool
+    is_whole: bool = False
+    mirrored: Target | None = None
 
 
 class RoutedHandler:
@@ -73,15 +83,17 @@ class RoutedHandler:
         self,
         settings: Settings,
         clusters: Mapping[str, Cluster],
-        meter: RouteMeter,
+        metrics: Metrics,
+        log: Logger,
         sessions: Sessions | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self.routes = read_routes(settings.agents)
         self._own = clusters[""]
         self._clusters = clusters
-        self._meter = meter
+        self._meter = RouteMeter(metrics, Prices(settings.policy.prices))
         self._sessions = sessions
+        self.mirrors = Mirrors(metrics.routes, log, self._read_agent)
         self._draw = draw
         self._memory = settings.memory
         self._rules = settings.agents.rules
@@ -102,7 +114,7 @@ class RoutedHandler:
         if route is None:
             return await self._own.execute(call)
         choice = await self._choose(route, call)
-        forward = await self._send(route, choice)
+        forward = await self._send(route, choice._replace(mirrored=self._mirrored(route, choice)))
         if choice.call.body is not call.body and forward.body is None:
             forward = msgspec.structs.replace(forward, body=[choice.call.body])
         return forward
@@ -121,6 +133,14 @@ class RoutedHandler:
                 return Forward(stages=(MemoryMarks(mark),), routed=routed, target=target_path)
         return None
 
+    def _mirrored(self, route: Route, choice: Choice) -> Target | None:
+        """Return the target that runs a copy of the request; None for no copy."""
+        call, mirror = choice.call, route.mirror
+        target = route.target_of(mirror.agent) if choice.is_whole else None
+        if target is None or call.temporary or call.signed or read_async(call.raw_target) != "false":
+            return None
+        return target if self._draw() < mirror.ratio else None
+
     # Which target
 
     async def _choose(self, route: Route, call: ExecuteCall) -> Choice:
@@ -138,11 +158,13 @@ class RoutedHandler:
             return await self._of_thread(route, call, call.session.thread)
         id = next((parameters[name] for name in IDS if parameters.get(name)), "")
         if not isinstance(id, str) or not id:
-            return Choice(await self._draw_target(route, call, request), call, True)
+            return Choice(await self._draw_target(route, call, request), call, True, True)
         if id.startswith(SESSION):
             agent = await self._last_agent(route, call, id)
             return Choice(route.target_of(agent) or route.draw(point_of(route.agent, id)), call, True)
-        return Choice(route.home or route.draw(point_of(route.agent, id)), call, False)
+        if route.home is not None or len(route.targets) == 1:
+            return Choice(route.home or route.targets[0], call, False)
+        return Choice(await self._of_gone_agent(route, call, id), call, False)
 
     async def _read(self, call: ExecuteCall) -> ExecuteRequest | None:
         """Read the request; None for one that is not JSON, which the cluster refuses.
@@ -159,7 +181,19 @@ class RoutedHandler:
         owner = await owner_of(call.headers, route.owner, self._memory, self._callers.by_user)
         key = thread_key(owner, thread)
         agent = await self._sessions.last_agent(key) if self._sessions is not None else ""
-        return Choice(route.target_of(agent) or route.draw(point_of(route.agent, key.id)), call, True)
+        return Choice(route.target_of(agent) or route.draw(point_of(route.agent, key.id)), call, True, not agent)
+
+    async def _of_gone_agent(self, route: Route, call: ExecuteCall, id: str) -> Target:
+        """Choose for an id of the route's own agent, which is no target: one whose memory is the gateway's may know it.
+
+        Raises:
+            InvalidInput: there is no such target.
+        """
+        for target in route.drawn:
+            profile = await self._profile(target, call)
+            if profile is not None and keeps_sessions(profile, self._rules):
+                return target
+        raise _unknown("an id of an agent that the route does not have any more")
 
     async def _last_agent(self, route: Route, call: ExecuteCall, session_id: str) -> str:
         """Return the agent that wrote last in a session of the caller's; "" if that is not known."""
@@ -191,11 +225,14 @@ class RoutedHandler:
         return bool(profile.memory_type) or keeps_sessions(profile, self._rules)
 
     async def _profile(self, target: Target, call: ExecuteCall) -> AgentProfile | None:
-        headers = call.headers if _passes(target) else without_credentials(call.headers)
         try:
-            return await self._clusters[target.cluster].profiles.profile(target.agent, headers)
+            return await self._read_agent(target, call)
         except GatewayError:
             return None
+
+    async def _read_agent(self, target: Target, call: ExecuteCall) -> AgentProfile:
+        headers = call.headers if _passes(target) else without_credentials(call.headers)
+        return await self._clusters[target.cluster].profiles.profile(target.agent, headers)
 
     # What is sent there
 
@@ -214,7 +251,8 @@ class RoutedHandler:
             forward = await self._clusters[target.cluster].execute(sent)
         except GatewayError as error:
             failed = _fails_by_itself(error)
-            self._meter.count(routed, "failed" if failed else "refused")
+            if call.mirror is None:
+                self._meter.count(routed, "failed" if failed else "refused")
             if failed and rest:
                 return await self._hand_over(route, choice, tried)
             raise
@@ -236,7 +274,10 @@ class RoutedHandler:
         stages = forward.stages
         if target.mark and (profile is None or self._remembers(profile)):
             stages = (*stages, RunMarks(target.mark))
-        stages = (*stages, MeterStage(self._meter, routed, profile, call.streaming))
+        if call.mirror is None:
+            stages = (*stages, MeterStage(self._meter, routed, profile, call.streaming))
+        if choice.mirrored not in (None, target):
+            stages = (*stages, MirrorStage(self.mirrors, route, choice.mirrored, call))
         headers = dict(forward.response_headers)
         if tried:
             names = ", ".join(one.agent for one in tried)
@@ -319,10 +360,14 @@ def _marked(route: Route, marks: frozenset[str]) -> Target:
     target = route.marked(next(iter(marks))) if len(marks) == 1 else None
     if target is not None:
         return target
-    what = "ids of several agents" if len(marks) > 1 else "an id of an agent that the route does not have any more"
+    one = "an id of an agent that the route does not have any more"
+    raise _unknown("ids of several agents" if len(marks) > 1 else one)
+
+
+def _unknown(what: str) -> GatewayError:
     help = "Send no memory_id to begin a new conversation. The operator can put the agent back with a weight of 0."
     problem = Problem("parameters.memory_id", f"The request has {what}", "an id of one target of the route", help=help)
-    raise InvalidInput.of([problem])
+    return InvalidInput.of([problem])
 
 
 def _fails_by_itself(error: GatewayError) -> bool:

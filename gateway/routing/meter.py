@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from gateway.errors import GatewayError
@@ -12,7 +12,7 @@ from gateway.execute.run_answer import RunAnswer
 from gateway.execute.run_events import NOT_READ, read_run
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
-from gateway.observe.metrics import RouteMetrics
+from gateway.observe.metrics import Metrics
 from gateway.offload import READING
 from gateway.policy.usage import Prices
 from gateway.ports import AnswerStage, Routed
@@ -21,12 +21,12 @@ _SMALL = 64 * 1024
 
 
 class RouteMeter:
-    """Counts what targets do. notice: counts a notice by its code."""
+    """Counts what targets do."""
 
-    def __init__(self, metrics: RouteMetrics, prices: Prices, notice: Callable[[str], None]) -> None:
-        self._metrics = metrics
+    def __init__(self, metrics: Metrics, prices: Prices) -> None:
+        self._metrics = metrics.routes
         self._prices = prices
-        self._notice = notice
+        self._notice = metrics.notice
 
     def noticed(self, notice: Notice) -> None:
         """Count a notice."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -79,9 +79,13 @@ class Route(Struct, frozen=True):
         return drawn[-1]
 
 
-def share(route: Route, target: Target) -> float:
-    """Return the target's share of new conversations, from 0 to 1."""
-    return target.weight / sum(one.weight for one in route.targets)
+def shares(routes: Iterable[Route]) -> Mapping[tuple[str, str, str], float]:
+    """Return each target's share of new conversations, from 0 to 1, by route, agent and cluster."""
+    return {
+        (route.agent, target.agent, target.cluster): target.weight / sum(one.weight for one in route.targets)
+        for route in routes
+        for target in route.targets
+    }
 
 
 def read_routes(agents: Agents) -> Mapping[str, Route]:

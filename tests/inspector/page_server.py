@@ -21,7 +21,7 @@ _NONE = cast(Any, None)
 
 def admin_pages(store: RecordStore | None, token: str = TOKEN, is_private: bool = False) -> AdminPages:
     """Return the pages of an admin port without a cluster."""
-    return AdminPages(_NONE, _NONE, Metrics(), Secret(token), None, is_private, store, data_url=lambda: DATA_URL)
+    return AdminPages({"": _NONE}, _NONE, Metrics(), Secret(token), None, is_private, store, data_url=lambda: DATA_URL)
 
 
 class PageServer:
