@@ -39,7 +39,7 @@ from starlette.routing import Route
 from gateway.adapters.ag_ui_input import modern, native_body, read_request, refuse_resume, snapshot, write_input
 from gateway.adapters.errors import INTERNAL_ERROR, AdapterError, Fault, of_gateway, relocated
 from gateway.adapters.requests import Place, address_of, plain, read_body, stream
-from gateway.adapters.run import RunInput, begin_run, failed
+from gateway.adapters.run import RunInput, failed
 from gateway.codes import CODES
 from gateway.errors import GatewayError
 from gateway.execute.deliveries import model_name
@@ -223,7 +223,7 @@ class AgUi:
                 return
             body, places, notices, session = await run_here_if(small, _body, agent, asked)
             try:
-                run = await begin_run(place.port, RunInput(agent, body, caller, session, address_of(request)))
+                run = await place.begin(RunInput(agent, body, caller, session, address_of(request)))
             except AdapterError as error:
                 raise relocated(error, places) from None
             try:

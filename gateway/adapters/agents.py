@@ -39,6 +39,9 @@ class Profiles(Protocol):
             AgentNotFound, GatewayError: it can't be read.
         """
 
+    async def that_ran(self, agent_id: str, cluster: str, headers: Mapping[str, str]) -> AgentProfile:
+        """Return the agent of a route's target that an answer names, as `profile`. cluster: "" for `upstream`."""
+
 
 class Agent(Struct, frozen=True):
     """An agent in a list. created: seconds since 1970; 0 if that is not known."""

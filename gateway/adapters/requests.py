@@ -104,7 +104,7 @@ class Place:
 
     async def begin(self, given: RunInput) -> AgentRun:
         """Begin a run; raises as `begin_run`."""
-        return await begin_run(self.port, given)
+        return await begin_run(self.port, given, self._profiles)
 
 
 def address_of(request: Request) -> tuple[str, int] | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from msgspec import Struct
 from multidict import CIMultiDict
 
+from gateway.adapters.agents import Profiles
 from gateway.adapters.errors import AdapterError, Fault, of_answer
+from gateway.errors import GatewayError
 from gateway.execute.run_answer import decode, read_answer
 from gateway.execute.run_events import (
     MOST,
@@ -101,8 +103,8 @@ class AgentRun:
         self._response.close()
 
 
-async def begin_run(port: DataPort, given: RunInput) -> AgentRun:
-    """Send the request; return the run once its answer begins.
+async def begin_run(port: DataPort, given: RunInput, profiles: Profiles) -> AgentRun:
+    """Send the request; return the run once its answer begins. profiles: reads the agent that a route has chosen.
 
     Raises:
         AdapterError: it was refused, or has failed.
@@ -114,7 +116,7 @@ async def begin_run(port: DataPort, given: RunInput) -> AgentRun:
     except ConnectionResetError:
         raise AdapterError(Fault(502, "UpstreamUnavailable", CUT, may_have_run=True)) from None
     if response.status == 200:
-        return AgentRun(response, given.agent)
+        return AgentRun(response, await _that_ran(response, given, profiles))
     try:
         body = await response.read()
     except ConnectionResetError:
@@ -122,6 +124,20 @@ async def begin_run(port: DataPort, given: RunInput) -> AgentRun:
     finally:
         response.close()
     raise of_answer(response.status, body, response.header("retry-after"))
+
+
+async def _that_ran(response: LocalResponse, given: RunInput, profiles: Profiles) -> AgentProfile:
+    """Return the agent that an answer is from: the one that was asked, or the target of its route."""
+    agent_id = unquote(response.header("x-mlc-agent"))
+    if not agent_id or agent_id == given.agent.id:
+        return given.agent
+    try:
+        return await profiles.that_ran(agent_id, response.header("x-mlc-cluster"), given.caller)
+    except GatewayError:
+        return given.agent
+    except BaseException:
+        response.close()
+        raise
 
 
 def _unreadable(body: bytes) -> RunFailed:

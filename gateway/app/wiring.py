@@ -37,8 +37,9 @@ from gateway.proxy.data_port import DataPort
 from gateway.proxy.local_client import send_request
 from gateway.recording.recorder import Recording
 from gateway.register.handler import Manager
-from gateway.routing.handler import Cluster, RoutedHandler
+from gateway.routing.handler import RoutedHandler
 from gateway.routing.mirrors import Copy, Mirrors
+from gateway.routing.profiles import RoutedProfiles
 from gateway.routing.table import read_routes, shares
 from gateway.shared import SharedResources
 from gateway.upstream.client import Upstream
@@ -215,17 +216,19 @@ def build_use_case() -> UseCase:
         )
         fetch = Fetcher(settings.media)
         execute, profiles = build_handler(settings, cluster, log, metrics, fetch, memory, policy.policies, holds)
-        handlers = {"": Cluster(execute, profiles)}
+        handlers: dict[str, ExecuteHandler] = {"": execute}
+        caches = {"": profiles}
         for name, other in others.items():
             its = of_cluster(settings, name)
-            handlers[name] = Cluster(*build_handler(its, other, log, metrics, fetch, memory, policy.policies))
-        routed = RoutedHandler(settings, handlers, metrics, log, memory)
+            handlers[name], caches[name] = build_handler(its, other, log, metrics, fetch, memory, policy.policies)
+        all_profiles = RoutedProfiles(settings, caches)
+        routed = RoutedHandler(settings, handlers, all_profiles, metrics, log, memory)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
         resources = SessionResources(settings, shared.resource, cluster, Credentials().of, memory.delete)
         return UseCases(
             routed,
-            profiles,
+            all_profiles,
             manage,
             resources,
             memory,

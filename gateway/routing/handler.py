@@ -6,13 +6,12 @@ import random
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
 from gateway.agents.errors import AgentNotFound, LookupUnavailable
-from gateway.agents.rules import keeps_sessions
 from gateway.config.schema import Settings
 from gateway.errors import AnswerTooLarge, GatewayError, InvalidInput, Problem, UpstreamTimeout, UpstreamUnavailable
 from gateway.execute.body import is_json, read_async
@@ -33,8 +32,9 @@ from gateway.routing.caller import Callers, first_message, without_credentials
 from gateway.routing.marks import marks_in, split_path, without_marks
 from gateway.routing.meter import MeterStage, RouteMeter
 from gateway.routing.mirrors import Mirrors, MirrorStage
+from gateway.routing.profiles import RoutedProfiles
 from gateway.routing.stages import MemoryMarks, RunMarks
-from gateway.routing.table import Route, Target, point_of, read_routes
+from gateway.routing.table import Route, Target, point_of
 from gateway.unified.limits import ParseLimits, is_small
 from gateway.unified.request import ExecuteRequest, read_execute
 
@@ -42,20 +42,6 @@ HANDED_OVER = "ROUTE_HANDED_OVER"
 _MISSING = re.compile(rb"(?i)failed to find agent|agent index not found")
 """How clusters answer a request to run an agent that they don't have, with 404 (docs/evidence/facts.md)."""
 _AGENT_IN_PATH = re.compile(rb"(/agents/)[^/?]+")
-
-
-class Profiles(Protocol):
-    """Reads agents, as callers may see them; see `gateway.agents.resolver.Resolver.profile`."""
-
-    async def profile(self, agent_id: str, headers: Mapping[str, str]) -> AgentProfile:
-        """Return an agent. headers: the caller's."""
-
-
-class Cluster(NamedTuple):
-    """What runs agents on one cluster, and reads them."""
-
-    execute: ExecuteHandler
-    profiles: Profiles
 
 
 class Choice(NamedTuple):
@@ -75,28 +61,28 @@ class Choice(NamedTuple):
 class RoutedHandler:
     """Chooses the target of each request whose agent has a route; all others go to the cluster of `upstream`.
 
-    clusters: by name, "" for the one of `upstream`. sessions: the gateway's memory; None without one. draw: returns a
-    random point from 0 (included) to 1 (not).
+    clusters: what runs agents on each cluster, by name; "" for the one of `upstream`. profiles: their agents.
+    sessions: the gateway's memory; None without one. draw: returns a random point from 0 (included) to 1 (not).
     """
 
     def __init__(
         self,
         settings: Settings,
-        clusters: Mapping[str, Cluster],
+        clusters: Mapping[str, ExecuteHandler],
+        profiles: RoutedProfiles,
         metrics: Metrics,
         log: Logger,
         sessions: Sessions | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self.routes = read_routes(settings.agents)
-        self._own = clusters[""]
         self._clusters = clusters
+        self._profiles = profiles
+        self._routes = profiles.routes
         self._meter = RouteMeter(metrics, Prices(settings.policy.prices))
         self._sessions = sessions
-        self.mirrors = Mirrors(metrics.routes, log, self._read_agent)
+        self.mirrors = Mirrors(metrics.routes, log, profiles.of_target)
         self._draw = draw
         self._memory = settings.memory
-        self._rules = settings.agents.rules
         self._callers = Callers(settings)
         self._checks_callers = settings.upstream.auth.mode == "pass"
         self._limits = ParseLimits.from_limits(settings.limits)
@@ -110,9 +96,9 @@ class RoutedHandler:
             InvalidInput: it names a conversation of an agent that the route does not have.
             GatewayError: as the handler of the target's cluster, and as `_check`.
         """
-        route = self.routes.get(call.agent_id)
+        route = self._routes.get(call.agent_id)
         if route is None:
-            return await self._own.execute(call)
+            return await self._clusters[""](call)
         choice = await self._choose(route, call)
         forward = await self._send(route, choice._replace(mirrored=self._mirrored(route, choice)))
         if choice.call.body is not call.body and forward.body is None:
@@ -126,7 +112,7 @@ class RoutedHandler:
             GatewayError: as `_check`.
         """
         mark, target_path = split_path(call.raw_target.encode("utf-8", "surrogateescape"))
-        for route in self.routes.values():
+        for route in self._routes.values():
             target = route.marked(mark)
             if target is not None:
                 routed = await self._admit(route, target, call)
@@ -190,8 +176,8 @@ class RoutedHandler:
             InvalidInput: there is no such target.
         """
         for target in route.drawn:
-            profile = await self._profile(target, call)
-            if profile is not None and keeps_sessions(profile, self._rules):
+            profile = await self._profiles.find(target, call.headers)
+            if profile is not None and self._profiles.remembers(profile):
                 return target
         raise _unknown("an id of an agent that the route does not have any more")
 
@@ -217,22 +203,12 @@ class RoutedHandler:
 
     async def _all_remember(self, route: Route, call: ExecuteCall) -> bool:
         """Return True if each target gives its conversations ids. One that can't be read is as the others."""
-        profiles = [await self._profile(target, call) for target in route.drawn]
+        profiles = [await self._profiles.find(target, call.headers) for target in route.drawn]
         read = [profile for profile in profiles if profile is not None]
-        return bool(read) and all(map(self._remembers, read))
+        return bool(read) and all(map(self._gives_ids, read))
 
-    def _remembers(self, profile: AgentProfile) -> bool:
-        return bool(profile.memory_type) or keeps_sessions(profile, self._rules)
-
-    async def _profile(self, target: Target, call: ExecuteCall) -> AgentProfile | None:
-        try:
-            return await self._read_agent(target, call)
-        except GatewayError:
-            return None
-
-    async def _read_agent(self, target: Target, call: ExecuteCall) -> AgentProfile:
-        headers = call.headers if _passes(target) else without_credentials(call.headers)
-        return await self._clusters[target.cluster].profiles.profile(target.agent, headers)
+    def _gives_ids(self, profile: AgentProfile) -> bool:
+        return bool(profile.memory_type) or self._profiles.remembers(profile)
 
     # What is sent there
 
@@ -248,7 +224,7 @@ class RoutedHandler:
             routed=routed,
         )
         try:
-            forward = await self._clusters[target.cluster].execute(sent)
+            forward = await self._clusters[target.cluster](sent)
         except GatewayError as error:
             failed = _fails_by_itself(error)
             if call.mirror is None:
@@ -256,7 +232,7 @@ class RoutedHandler:
             if failed and rest:
                 return await self._hand_over(route, choice, tried)
             raise
-        profile = await self._profile(target, call) if len(route.targets) > 1 else None
+        profile = await self._profiles.find(target, call.headers) if len(route.targets) > 1 else None
         return self._finish(forward, route, choice, routed, rest, tried, profile)
 
     def _finish(
@@ -272,7 +248,7 @@ class RoutedHandler:
         """Return the request with its way to the target, and with what becomes of its answer."""
         target, call = choice.target, choice.call
         stages = forward.stages
-        if target.mark and (profile is None or self._remembers(profile)):
+        if target.mark and (profile is None or self._gives_ids(profile)):
             stages = (*stages, RunMarks(target.mark))
         if call.mirror is None:
             stages = (*stages, MeterStage(self._meter, routed, profile, call.streaming))
@@ -319,12 +295,11 @@ class RoutedHandler:
         Raises:
             GatewayError: the caller may not read the route's agent, which it has to for `callers: checked`.
         """
-        passes = _passes(target)
         if target.cluster and target.callers == "checked" and self._checks_callers:
             await self._check(route, call)
         by_user = self._callers.by_user and target.callers != "trusted"
         return Routed(
-            route.agent, target.agent, target.cluster, route.owner, route.owners, call.headers, passes, by_user
+            route.agent, target.agent, target.cluster, route.owner, route.owners, call.headers, target.passes, by_user
         )
 
     async def _check(self, route: Route, call: ExecuteCall) -> None:
@@ -334,7 +309,7 @@ class RoutedHandler:
             GatewayError: it does not, or can't be asked.
         """
         try:
-            await self._own.profiles.profile(route.agent, call.headers)
+            await self._profiles.of_target(Target(route.agent), call.headers)
         except GatewayError as error:
             error.hint = error.hint or _CHECK_HELP
             raise
@@ -344,11 +319,6 @@ _CHECK_HELP = (
     "The route sends this run to another cluster with the gateway's credentials, so upstream has to show that the "
     "caller may use the route's agent. Set callers of the target to passed or trusted if that is not to be asked."
 )
-
-
-def _passes(target: Target) -> bool:
-    """Return True if the target's cluster gets all of the client's headers."""
-    return not target.cluster or target.callers == "passed"
 
 
 def _marked(route: Route, marks: frozenset[str]) -> Target:

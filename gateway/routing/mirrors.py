@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -58,8 +58,8 @@ SendCopy = Callable[[Copy], Awaitable[int]]
 Raises:
     ConnectionResetError: it broke off.
 """
-ReadProfile = Callable[[Target, ExecuteCall], Awaitable[AgentProfile]]
-"""Reads the agent of a target; raises GatewayError."""
+ReadProfile = Callable[[Target, Mapping[str, str]], Awaitable[AgentProfile]]
+"""Reads the agent of a target, with the caller's headers; raises GatewayError."""
 
 
 class Mirrors:
@@ -98,7 +98,7 @@ class Mirrors:
         """Run a copy, and count what became of it."""
         outcome = "dropped"
         try:
-            if self._is_harmless(route, await self._read(target, call)):
+            if self._is_harmless(route, await self._read(target, call.headers)):
                 outcome = "failed"
                 status = await send(_copy(route, target, call))
                 outcome = "ran" if status < 400 else "failed"

@@ -28,6 +28,11 @@ class Target(Struct, frozen=True):
     callers: Literal["checked", "passed", "trusted"] = "checked"
     mark: str = ""
 
+    @property
+    def passes(self) -> bool:
+        """True if its cluster gets all of the client's headers."""
+        return not self.cluster or self.callers == "passed"
+
 
 class Route(Struct, frozen=True):
     """The targets for one agent's id. See `gateway.config.routes.AgentRoute`.

@@ -1,0 +1,100 @@
+"""Reads the agents of all clusters, as callers of the routes' ids see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from gateway.agents.rules import keeps_sessions
+from gateway.config.schema import Settings
+from gateway.errors import GatewayError
+from gateway.mlcommons.profile import AgentProfile
+from gateway.ports import ProfileCache
+from gateway.routing.caller import without_credentials
+from gateway.routing.table import Target, read_routes
+
+
+class ReadableCache(ProfileCache, Protocol):
+    """A cluster's agents; see `gateway.execute.build.ResolverCache`."""
+
+    def __len__(self) -> int:
+        """Return the number of agents in the cache."""
+
+    async def profile(self, agent_id: str, headers: Mapping[str, str]) -> AgentProfile:
+        """Return an agent. headers: the caller's."""
+
+
+class RoutedProfiles:
+    """The agents of all clusters as one `ProfileCache`. caches: by name, "" for the one of `upstream`."""
+
+    def __init__(self, settings: Settings, caches: Mapping[str, ReadableCache]) -> None:
+        self.routes = read_routes(settings.agents)
+        self._caches = caches
+        self._rules = settings.agents.rules
+
+    def __len__(self) -> int:
+        return sum(map(len, self._caches.values()))
+
+    def invalidate(self, kind: str, id: str | None) -> None:
+        """See `ProfileCache`. Only writes to the cluster of `upstream` pass through the gateway."""
+        for name, cache in self._caches.items():
+            if not name or kind == "cluster":
+                cache.invalidate(kind, id)
+
+    async def profile(self, agent_id: str, headers: Mapping[str, str]) -> AgentProfile:
+        """Return an agent as the caller may see it; for a route's id one that stands for its targets.
+
+        That is the route's own agent, or the first of the others that can be read, under the route's id. Of an alias it
+        is the new agent.
+
+        Raises:
+            GatewayError: it can't be read.
+        """
+        route = self.routes.get(agent_id)
+        if route is None:
+            return await self._caches[""].profile(agent_id, headers)
+        targets = [route.home] if route.home is not None else []
+        targets += [target for target in route.drawn if target != route.home]
+        failure: GatewayError | None = None
+        for target in targets:
+            try:
+                found = await self.of_target(target, headers)
+            except GatewayError as error:
+                failure = failure or error
+                continue
+            if route.owner == target.agent:
+                return found
+            return replace(found, id=route.agent, gateway_memory=self.remembers(found))
+        assert failure is not None
+        raise failure
+
+    async def that_ran(self, agent_id: str, cluster: str, headers: Mapping[str, str]) -> AgentProfile:
+        """Return the agent that an answer names (`X-MLC-Agent`, `X-MLC-Cluster`). headers: the caller's.
+
+        Raises:
+            GatewayError: it can't be read.
+        """
+        targets = (target for route in self.routes.values() for target in route.targets)
+        known = (target for target in targets if (target.agent, target.cluster) == (agent_id, cluster))
+        return await self.of_target(next(known, Target(agent_id)), headers)
+
+    async def of_target(self, target: Target, headers: Mapping[str, str]) -> AgentProfile:
+        """Return the agent of a target. headers: the caller's.
+
+        Raises:
+            GatewayError: it can't be read.
+        """
+        known = headers if target.passes else without_credentials(headers)
+        return await self._caches[target.cluster].profile(target.agent, known)
+
+    async def find(self, target: Target, headers: Mapping[str, str]) -> AgentProfile | None:
+        """Return the agent of a target; None if it can't be read."""
+        try:
+            return await self.of_target(target, headers)
+        except GatewayError:
+            return None
+
+    def remembers(self, profile: AgentProfile) -> bool:
+        """Return True if the gateway keeps the agent's sessions."""
+        return keeps_sessions(profile, self._rules)
