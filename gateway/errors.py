@@ -205,6 +205,17 @@ class UnresolvedAgent(GatewayError):
     type = "UnresolvedAgent"
 
 
+class CallerRefused(GatewayError):
+    """The cluster of `upstream` does not let the caller run agents, so a route runs none elsewhere: 401 or 403."""
+
+    status = 403
+    type = "CallerRefused"
+
+    def __init__(self, reason: str, status: int, help: str) -> None:
+        super().__init__(reason, help=help)
+        self.status = status
+
+
 class GuardrailRefused(GatewayError):
     """A guardrail of the operator refused the request or the answer; each problem has a place and its reason."""
 

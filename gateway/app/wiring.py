@@ -39,6 +39,7 @@ from gateway.recording.recorder import Recording
 from gateway.register.handler import Manager
 from gateway.routing.handler import RoutedHandler
 from gateway.routing.mirrors import Copy, Mirrors
+from gateway.routing.permission import RunPermission
 from gateway.routing.profiles import RoutedProfiles
 from gateway.routing.table import read_routes, shares
 from gateway.shared import SharedResources
@@ -221,8 +222,9 @@ def build_use_case() -> UseCase:
         for name, other in others.items():
             its = of_cluster(settings, name)
             handlers[name], caches[name] = build_handler(its, other, log, metrics, fetch, memory, policy.policies)
+        may_run = RunPermission(cluster, settings.agents.cache_ttl)
         all_profiles = RoutedProfiles(settings, caches)
-        routed = RoutedHandler(settings, handlers, all_profiles, metrics, log, memory)
+        routed = RoutedHandler(settings, handlers, all_profiles, may_run, metrics, log, memory)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
         resources = SessionResources(settings, shared.resource, cluster, Credentials().of, memory.delete)

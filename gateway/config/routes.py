@@ -29,8 +29,8 @@ class RouteTarget(Struct, frozen=True, forbid_unknown_fields=True):
     callers: Annotated[
         Literal["checked", "passed", "trusted"],
         Meta(
-            description="Whose credentials a run on another cluster has. `checked`: those of its `auth`, if the caller "
-            "may read the route's agent on `upstream`. `passed`: the caller's. `trusted`: those of its `auth`, for "
+            description="Whose credentials a run on another cluster has. `checked`: those of its `auth`, if `upstream` "
+            "lets the caller run agents. `passed`: the caller's. `trusted`: those of its `auth`, for "
             "everyone who reaches the gateway."
         ),
     ] = "checked"

@@ -32,6 +32,7 @@ from gateway.routing.caller import Callers, first_message, without_credentials
 from gateway.routing.marks import marks_in, split_path, without_marks
 from gateway.routing.meter import MeterStage, RouteMeter
 from gateway.routing.mirrors import Mirrors, MirrorStage
+from gateway.routing.permission import RunPermission
 from gateway.routing.profiles import RoutedProfiles
 from gateway.routing.stages import MemoryMarks, RunMarks
 from gateway.routing.table import Route, Target, point_of
@@ -62,7 +63,8 @@ class RoutedHandler:
     """Chooses the target of each request whose agent has a route; all others go to the cluster of `upstream`.
 
     clusters: what runs agents on each cluster, by name; "" for the one of `upstream`. profiles: their agents.
-    sessions: the gateway's memory; None without one. draw: returns a random point from 0 (included) to 1 (not).
+    permission: whether callers may run agents there. sessions: the gateway's memory; None without one. draw: returns a
+    random point from 0 (included) to 1 (not).
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class RoutedHandler:
         settings: Settings,
         clusters: Mapping[str, ExecuteHandler],
         profiles: RoutedProfiles,
+        permission: RunPermission,
         metrics: Metrics,
         log: Logger,
         sessions: Sessions | None = None,
@@ -84,7 +87,7 @@ class RoutedHandler:
         self._draw = draw
         self._memory = settings.memory
         self._callers = Callers(settings)
-        self._checks_callers = settings.upstream.auth.mode == "pass"
+        self._permission = permission if settings.upstream.auth.mode == "pass" else None
         self._limits = ParseLimits.from_limits(settings.limits)
         self._roles = settings.agents.roles
         self._notice_header = settings.answers.notice_header
@@ -94,7 +97,7 @@ class RoutedHandler:
 
         Raises:
             InvalidInput: it names a conversation of an agent that the route does not have.
-            GatewayError: as the handler of the target's cluster, and as `_check`.
+            GatewayError: as the handler of the target's cluster, and as `_admit`.
         """
         route = self._routes.get(call.agent_id)
         if route is None:
@@ -109,7 +112,7 @@ class RoutedHandler:
         """Return what to send for a request about a conversation whose id has a mark; None if no target has that mark.
 
         Raises:
-            GatewayError: as `_check`.
+            GatewayError: as `_admit`.
         """
         mark, target_path = split_path(call.raw_target.encode("utf-8", "surrogateescape"))
         for route in self._routes.values():
@@ -293,32 +296,14 @@ class RoutedHandler:
         """Return the way to the target, once the caller may go it.
 
         Raises:
-            GatewayError: the caller may not read the route's agent, which it has to for `callers: checked`.
+            GatewayError: for `callers: checked`, as `RunPermission.check`.
         """
-        if target.cluster and target.callers == "checked" and self._checks_callers:
-            await self._check(route, call)
+        if target.cluster and target.callers == "checked" and self._permission is not None:
+            await self._permission.check(call.headers)
         by_user = self._callers.by_user and target.callers != "trusted"
         return Routed(
             route.agent, target.agent, target.cluster, route.owner, route.owners, call.headers, target.passes, by_user
         )
-
-    async def _check(self, route: Route, call: ExecuteCall) -> None:
-        """Check that the cluster of `upstream` lets the caller read the route's agent.
-
-        Raises:
-            GatewayError: it does not, or can't be asked.
-        """
-        try:
-            await self._profiles.of_target(Target(route.agent), call.headers)
-        except GatewayError as error:
-            error.hint = error.hint or _CHECK_HELP
-            raise
-
-
-_CHECK_HELP = (
-    "The route sends this run to another cluster with the gateway's credentials, so upstream has to show that the "
-    "caller may use the route's agent. Set callers of the target to passed or trusted if that is not to be asked."
-)
 
 
 def _marked(route: Route, marks: frozenset[str]) -> Target:
