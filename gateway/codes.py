@@ -109,6 +109,7 @@ CODES: dict[str, Code] = {
     "TOOL_NOT_STRICT": Code("`strict` of a tool was left out, which this API does not have"),
     "TOOLS_LEFT_OUT": Code("the client's own tools were left out, as the agent can't call them"),
     "STREAM_IN_ONE_PIECE": Code("the answer came as a stream once all of it was there"),
+    "ROUTE_HANDED_OVER": Code("a target of the route failed by itself, and another one ran"),
     "SYSTEM_FOLDED": Code("system text was put before the first user turn"),
     "SYSTEM_HOISTED": Code("system text was moved to the front"),
     "TEXT_JOINED": Code("several texts were joined"),

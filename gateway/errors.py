@@ -206,14 +206,16 @@ class UnresolvedAgent(GatewayError):
 
 
 class CallerRefused(GatewayError):
-    """The cluster of `upstream` does not let the caller run agents, so a route runs none elsewhere: 401 or 403."""
+    """The cluster of `upstream` does not let the caller run agents, so a route runs none elsewhere."""
 
     status = 403
     type = "CallerRefused"
 
-    def __init__(self, reason: str, status: int, help: str) -> None:
-        super().__init__(reason, help=help)
-        self.status = status
+
+class CallerUnknown(CallerRefused):
+    """It does not know the caller."""
+
+    status = 401
 
 
 class GuardrailRefused(GatewayError):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from gateway.agents.lookup import Credentials
-from gateway.errors import CallerRefused, UpstreamUnavailable
+from gateway.errors import CallerRefused, CallerUnknown, UpstreamUnavailable
 from gateway.ports import ClusterReader
 from gateway.recent import Recent
 
@@ -14,6 +14,7 @@ _NOBODY = "/_plugins/_ml/agents/mlc-gateway-may-run/_execute"
 """A run of an agent that there is not. A cluster answers 404 to who may run agents, else 401 or 403."""
 _BODY = b'{"parameters":{}}'
 _MOST = 10_000
+_REASON = "The cluster of upstream does not let the caller run agents, so another cluster is not asked for it."
 _HELP = (
     "Send the credentials of somebody who may run agents there (cluster:admin/opensearch/ml/execute). The operator can "
     "say in `agents.routes[].targets[].callers` that the other cluster checks callers itself (passed) or nobody does "
@@ -35,7 +36,7 @@ class RunPermission:
         """Check that the caller may run agents. headers: the caller's.
 
         Raises:
-            CallerRefused: the cluster does not let it.
+            CallerRefused: the cluster does not let it, or does not know it.
             UpstreamUnavailable, UpstreamTimeout: it does not respond, or can't say.
         """
         credentials = self._credentials.of(headers)
@@ -45,11 +46,8 @@ class RunPermission:
         sent = {**credentials, "Content-Type": "application/json"}
         response = await self._cluster.exchange("POST", _NOBODY, sent, (_BODY,))
         if response.status in (401, 403):
-            raise CallerRefused(
-                "The cluster of upstream does not let the caller run agents, so another cluster is not asked for it.",
-                response.status,
-                _HELP,
-            )
+            refusal = CallerUnknown if response.status == 401 else CallerRefused
+            raise refusal(_REASON, help=_HELP)
         if response.status != 404:
             reason = (
                 f"The cluster of upstream can't say whether the caller may run agents: it answers {response.status}."

@@ -150,6 +150,27 @@ async def _head(place: Place) -> Got:
     return await _send(place, f"Cookie: {'x' * 70_000}")
 
 
+async def _may_not_run(place: Place, status: bytes) -> Got:
+    """Run an agent whose route leads to another cluster, for a caller whom the first one refuses."""
+    async with RecordingUpstream([b"HTTP/1.1 %b\r\nContent-Length: 2\r\n\r\n{}" % status]) as upstream:
+        target = {"agent": "another", "cluster": "new", "weight": 1}
+        over = {
+            "clusters": {"new": {"url": "http://127.0.0.1:1"}},
+            "agents": {"routes": [{"agent": FLOW, "targets": [target]}]},
+        }
+        return await _send(place, "Content-Type: application/json", url=upstream.url, over=over)
+
+
+@_provokes("CallerRefused")
+async def _caller_refused(place: Place) -> Got:
+    return await _may_not_run(place, b"403 Forbidden")
+
+
+@_provokes("CallerUnknown")
+async def _caller_unknown(place: Place) -> Got:
+    return await _may_not_run(place, b"401 Unauthorized")
+
+
 @_provokes("NotImplemented")
 async def _coding(place: Place) -> Got:
     return await _send(place, "Transfer-Encoding: gzip, chunked")

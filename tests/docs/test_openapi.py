@@ -54,6 +54,8 @@ ERRORS: list[tuple[str, str, tuple[str, ...]]] = [
     ("UndeliverableContent", "400", (*RUN, "quickExecute")),
     ("UnresolvedAgent", "400", (*RUN, *MAKE)),
     ("SignatureConflict", "400", DATA),
+    ("CallerRefused", "401", RUN),
+    ("CallerRefused", "403", RUN),
     ("GuardrailRefused", "403", (*RUN, "quickExecute")),
     ("UnresolvedAgent", "404", (*RUN, "quickExecute")),  # an agent for one run may be deleted before it runs
     ("SessionNotFound", "404", RUN),
