@@ -213,11 +213,9 @@ async def test_who_may_not_run_agents_gets_no_run_elsewhere(place: Place) -> Non
 
 
 async def test_a_stream_gets_the_mark_in_its_ids(place: Place) -> None:
-    gateway = await place.start(place.route("conv-b", "fc-openai_upgraded", (0, 1)))
+    await place.start(place.route("conv-b", "fc-openai_upgraded", (0, 1)))
     place.new.simulator.core.streams = True
-    url = f"http://127.0.0.1:{gateway.data_port}{ML}/agents/{place.old.agents['conv-b']}/_execute/stream"
-    async with aiohttp.ClientSession() as client, client.post(url, json={"input": "My name is Nia."}) as response:
-        text = await response.text()
+    text = await place.stream("conv-b", "My name is Nia.")
     events = [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:")]
     ids = {
         output["result"]

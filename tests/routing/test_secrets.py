@@ -1,0 +1,102 @@
+"""No cluster is sent a secret of another one, or of its callers, whatever the route says."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from gateway.routing.caller import OPEN_HEADERS
+from tests.recording.memory_sink import MemorySink
+from tests.routing.conftest import ML, PASSWORD, Place
+from tests.wire import RecordingUpstream
+
+CANARY = "canary-of-alice"
+SECRETS = {
+    "Authorization": "Basic " + base64.b64encode(f"alice:{CANARY}".encode()).decode(),
+    "Cookie": f"security_authentication={CANARY}",
+    "X-Proxy-User": CANARY,
+    "X-Proxy-Roles": CANARY,
+    "X-Forwarded-Client-Cert": f"Subject={CANARY}",
+    "X-Api-Key": CANARY,
+    "X-Of-A-Plugin": CANARY,
+    "Proxy-Authorization": CANARY,
+    "Securitytenant": CANARY,
+    "X-Amz-Security-Token": CANARY,
+    "Forwarded": f"for={CANARY}",
+}
+GATEWAY_MEMORY = {"agent": "*", "memory": "gateway"}
+
+
+def everything(place: Place, cluster: str) -> str:
+    """Return all headers and bodies that a cluster and its LLMs were sent, Basic credentials decoded, too."""
+    seen = getattr(place, cluster).front.seen
+    texts = [json.dumps([one.path, one.headers, one.body.decode("latin-1")]) for one in seen]
+    basic = (one.headers.get(name, "") for one in seen for name in ("Authorization", "authorization"))
+    texts += [base64.b64decode(value.removeprefix("Basic ")).decode("latin-1") for value in basic if value]
+    return "\n".join((*texts, json.dumps(getattr(place, cluster).simulator.received)))
+
+
+@pytest.mark.parametrize("callers", ["checked", "trusted"])
+@pytest.mark.parametrize("memory", ["cluster", "gateway"])
+async def test_no_secret_reaches_the_wrong_cluster(place: Place, callers: str, memory: str) -> None:
+    """Runs whole, streamed and legacy, with and without a session, their copies, their retries, and memory paths."""
+    sink = MemorySink()
+    place.new.simulator.core.streams = True
+    rules = [GATEWAY_MEMORY] if memory == "gateway" else []
+    mirror = {"agent": place.new.agents["fc-openai_upgraded"], "tools": ["ListIndexTool"]}
+    routes = [
+        place.route("conv-b", "fc-openai_upgraded", (1, 0), callers=callers, mirror=mirror),
+        place.route("cflow-b", "cflow-openai_upgraded", (0, 1), callers=callers),
+        place.route("flow-b", "flow-openai_messages", (0, 1), callers=callers, on_failure="next"),
+    ]
+    await place.start(
+        *routes,
+        rules=rules,
+        memory={**place.settings["memory"], "cluster_copies": "after_turn"},
+        inspector={"enabled": True},
+        sinks=sink,
+    )
+    for agent in ("conv-b", "cflow-b", "flow-b"):
+        for body in ({"input": "Hello."}, {"parameters": {"question": "Hello."}}):
+            begun = await place.ask(agent, body, headers=SECRETS)
+            if begun.status == 200 and begun.memory_id:
+                again = await place.ask(agent, body, begun.memory_id, headers=SECRETS)
+                assert again.status == 200
+                await place.send("GET", f"{ML}/memory/{begun.memory_id}", headers=SECRETS)
+                await place.send("DELETE", f"{ML}/memory/{begun.memory_id}", headers=SECRETS)
+        await place.stream(agent, "Hello.", headers=SECRETS)
+    await place.copied(3)
+    await place.gateways[-1].stop()
+    assert place.new.runs >= 6
+    assert CANARY not in everything(place, "new")
+    assert PASSWORD in everything(place, "new")
+    assert PASSWORD not in everything(place, "old")
+    assert CANARY in everything(place, "old")
+    records = "\n".join(repr(record) for record in sink.records)
+    assert SECRETS["Authorization"].split()[1] not in records
+    assert PASSWORD not in records
+
+
+async def test_the_clients_headers_pass_if_the_route_says_so(place: Place) -> None:
+    new = {**place.settings["clusters"]["new"], "auth": {"mode": "pass"}}
+    await place.start(place.route("flow-b", "flow-openai_messages", (0, 1), callers="passed"), clusters={"new": new})
+    assert (await place.ask("flow-b", "Hello.", headers=SECRETS)).status == 200
+    [run] = place.new.front.calls("POST", f"{ML}/agents/")
+    assert (run.headers["Authorization"], run.headers["X-Of-A-Plugin"]) == (SECRETS["Authorization"], CANARY)
+    assert place.old.front.seen == []
+
+
+async def test_cookies_of_another_cluster_reach_no_client(place: Place) -> None:
+    """A browser would send them to the gateway, and so to `upstream`, from then on."""
+    fields = b"Set-Cookie: a=b\r\nContent-Type: application/json\r\nX-Other: kept\r\nContent-Length: 2"
+    async with RecordingUpstream([b"HTTP/1.1 200 OK\r\n%b\r\n\r\n{}" % fields]) as new:
+        await place.start(place.route("flow-b", "flow-openai_messages", (0, 1)), clusters={"new": {"url": new.url}})
+        answered = await place.ask("flow-b", {"parameters": {"question": "Hello."}})
+    assert (answered.status, answered.headers["X-Other"], "Set-Cookie" in answered.headers) == (200, "kept", False)
+
+
+def test_no_header_that_may_hold_a_secret_is_open() -> None:
+    held = {name.lower() for name in SECRETS}
+    assert not OPEN_HEADERS & held

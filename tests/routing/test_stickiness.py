@@ -1,0 +1,82 @@
+"""A conversation stays with its target: with several gateways, restarts of each, and reloads in any order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+
+from gateway.observe.logs import configure
+from tests.conftest import examples, settings_for, share
+from tests.routing.conftest import Place, clusters
+
+GATEWAY_MEMORY = {"agent": "*", "memory": "gateway"}
+AGENTS = {"cluster": ("conv-b", "fc-openai_upgraded"), "gateway": ("flow-b", "flow-openai_messages")}
+
+
+@pytest.mark.parametrize("memory", ["cluster", "gateway"])
+async def test_conversations_stay_with_two_gateways_and_restarts_of_each(place: Place, memory: str) -> None:
+    rules = [GATEWAY_MEMORY] if memory == "gateway" else []
+    old, new = AGENTS[memory]
+    gateways = [await place.start(place.route(old, new), rules=rules) for _ in range(2)]
+    begun: list[tuple[str, str, int]] = []
+    for number in range(share(200)):
+        answered = await place.ask(old, f"I am {number}.", gateway=gateways[number % 2])
+        begun.append((answered.memory_id, answered.ran, number))
+    assert len({ran for _, ran, _ in begun}) == 2
+    for turn in range(4):  # each gateway is restarted between the turns, with other weights
+        gateways[turn % 2] = await place.start(place.route(old, new, (turn, 3 - turn)), rules=rules)
+        for id, ran, number in begun:
+            again = await place.ask(old, f"Turn {turn}.", id, gateway=gateways[(number + turn) % 2])
+            assert (again.status, again.ran, again.memory_id) == (200, ran, id)
+            received = (place.new if again.on else place.old).simulator.received
+            assert f"I am {number}." in json.dumps(received[-1])
+
+
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("reload"), st.integers(0, 1), st.sampled_from([(1, 0), (1, 1), (0, 1), (5, 95)])),
+        st.tuples(st.just("begin"), st.integers(0, 1), st.booleans()),
+        st.tuples(st.just("go on"), st.integers(0, 1), st.integers(0, 9)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(steps=_steps)
+async def test_reloads_in_any_order_move_no_conversation(
+    start_gateway: Any, tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
+) -> None:
+    """Two gateways with one store; each conversation has the cluster's memory or the gateway's."""
+    async with clusters(start_gateway, tmp_path_factory.mktemp("routes")) as place:
+        rules = [{"agent": place.old.agents["flow-b"], "memory": "gateway"}]
+        rules += [{"agent": place.new.agents["flow-openai_messages"], "memory": "gateway"}]
+
+        def routes(weights: tuple[float, float]) -> list[dict[str, Any]]:
+            return [place.route(old, new, weights) for old, new in AGENTS.values()]
+
+        gateways = [await place.start(*routes((1, 1)), rules=rules) for _ in range(2)]
+        begun: list[tuple[str, str, str]] = []
+        for kind, which, what in steps:
+            gateway = gateways[which]
+            if kind == "reload":
+                over = {**place.settings, "agents": {"routes": routes(what), "rules": rules}}
+                await gateway.reload(settings_for(place.old.front.url, over), configure("error", "json"))
+            elif kind == "begin":
+                agent = AGENTS["gateway" if what else "cluster"][0]
+                answered = await place.ask(agent, f"I am {len(begun)}.", gateway=gateway)
+                begun.append((agent, answered.memory_id, answered.ran))
+            elif begun:
+                number = what % len(begun)
+                agent, id, ran = begun[number]
+                again = await place.ask(agent, "Who am I?", id, gateway=gateway)
+                assert (again.status, again.ran, again.memory_id) == (200, ran, id)
+                received = (place.new if again.on else place.old).simulator.received
+                assert f"I am {number}." in json.dumps(received[-1])
+        for gateway in gateways:
+            await gateway.stop()
