@@ -31,6 +31,7 @@ from gateway.migrate.report import as_json as report_of
 from gateway.migrate.scan import Progress, scan
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers
 from gateway.providers.base import MappingOptions
+from gateway.routing.table import read_routes
 
 _EXAMPLES = """\
 mlc-gateway agents --url http://127.0.0.1:9200
@@ -121,7 +122,8 @@ def _found(cluster: Connected, given: Sequence[str], types: Sequence[str]) -> _F
     with _bar() as progress:
         scanned = scan(cluster, cluster.version, given, rules, progress)
     options = MappingOptions(settings.agents.roles, settings.agents.allow_prefill)
-    found = assess(scanned, options, rules, settings.agents.aliases, partial(next_command, cluster.options, "upgrade"))
+    routes = read_routes(settings.agents)
+    found = assess(scanned, options, rules, routes, partial(next_command, cluster.options, "upgrade"))
     info = ClusterInfo(cluster.name, cluster.url, cluster.version, scanned.unified_api, scanned.notes)
     # An agent that can't be read may be of any type: never leave it out.
     wanted = {type_.lower() for type_ in types}

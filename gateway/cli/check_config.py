@@ -20,6 +20,7 @@ from gateway.config.variables import suspicious_variables
 from gateway.memory.stores.registry import describe_store
 from gateway.migrate.assess import check_providers
 from gateway.migrate.connection import PASSWORD, ClusterError, ClusterOptions, connect
+from gateway.migrate.promote import routes_of
 from gateway.migrate.scan import scan
 
 _EXAMPLES = """\
@@ -57,6 +58,9 @@ def command(config: Path | None, changed: bool, cluster: bool, user: str | None)
         return report(error)
     except ClusterError as error:
         return fail("check-config", 2, str(error))
+    if settings.agents.aliases:
+        routes = routes_of(settings.agents.aliases)
+        sys.stderr.write(f"Warning: agents.aliases is the old form of agents.routes. The same as routes:\n{routes}")
     sys.stdout.write(text or "# Nothing is set: every setting has its default.\n")
     if note := describe_store(settings.memory):
         sys.stdout.write(f"# {note}\n")

@@ -34,12 +34,12 @@ from gateway.migrate.promote import (
     NotPromoted,
     Obstacle,
     Promotion,
-    alias_rule,
     connector_change,
     is_any_promoted,
     is_promoted,
     model_of,
     promotion,
+    routes_of,
     undo_calls,
 )
 from gateway.migrate.reading import agent_ids, read_documents
@@ -276,7 +276,7 @@ def _send(cluster: Connected, call: Call) -> str:
 
 def _report(found: Promotion, new: str, agent: Mapping[str, Any], as_json: bool, made: bool) -> None:
     back, model = undo_calls(new, agent), model_of(agent)
-    rule = alias_rule(found.agent_id, new)
+    rule = routes_of({found.agent_id: new})
     if as_json:
         report = {
             "agent": found.agent_id,
@@ -284,14 +284,14 @@ def _report(found: Promotion, new: str, agent: Mapping[str, Any], as_json: bool,
             "model": model,
             "type": found.body["type"],
             "made": made,
-            "aliases": {found.agent_id: new},
+            "route": {"agent": found.agent_id, "targets": [{"agent": new, "weight": 1}]},
             "changes": list(found.changes),
             "take_back": [call_json(call) for call in back],
         }
         print_json(report)
         return
     head = f"{found.agent_id} is {'now' if made else 'already'} registered as the unified agent {new} (model {model})."
-    tail = ["To undo this, remove that rule and send:", *(f"  {request_line(call)}" for call in back), ""]
+    tail = ["To undo this, remove that route and send:", *(f"  {request_line(call)}" for call in back), ""]
     sys.stdout.write("\n".join([head, "What changes:", *(f"  - {change}" for change in found.changes), ""]))
     sys.stdout.write(
         f"With this in the gateway's settings, clients can go on using the old id:\n{rule}" + "\n".join(tail)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from gateway.agents.rules import Rule, rule_for
@@ -25,6 +26,7 @@ from gateway.mlcommons.profile import AgentProfile, Connector, Model, Parameters
 from gateway.mlcommons.template import PREFIX
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
+from gateway.routing.table import Route
 
 TYPES = frozenset(AgentType) - {AgentType.AG_UI}
 """Agent types whose input the gateway can rewrite."""
@@ -115,43 +117,47 @@ class ModelUse:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """One agent of the table. abilities: {} if the agent can't be read. aliases: ids that are aliases of this agent.
+    """One agent of the table. abilities: {} if the agent can't be read. route: of its id; None without one.
 
-    alias_of: the agent that gets this agent's requests, "" without such a rule.
+    led_from: the ids whose routes lead to this agent.
     """
 
     agent: Scanned
     abilities: Abilities
     models: tuple[ModelUse, ...] = ()
     remedies: tuple[Remedy, ...] = ()
-    aliases: tuple[str, ...] = ()
-    alias_of: str = ""
+    led_from: tuple[str, ...] = ()
+    route: Route | None = None
 
 
 def assess(
     scan: Scan,
     options: MappingOptions | None = None,
     rules: Sequence[Rule] = (),
-    aliases: Mapping[str, str] | None = None,
+    routes: Mapping[str, Route] = MappingProxyType({}),
     upgrade_command: Callable[[str], str] = command,
 ) -> tuple[Assessment, ...]:
     """Assess every agent of `scan`, in its order.
 
-    options, rules, aliases: the gateway's own (`agents.allow_prefill`, `agents.rules`, `agents.aliases`).
+    options, rules, routes: the gateway's own (`agents.allow_prefill`, `agents.rules`, `agents.routes`).
     upgrade_command: returns the command that upgrades an agent.
     """
     judge = _Judge(options or MappingOptions(), rules, upgrade_command)
-    targets = aliases or {}
 
     def one(agent: Scanned) -> Assessment:
-        own_aliases = tuple(old for old, new in targets.items() if new == agent.id)
-        target = targets.get(agent.id, "")
+        led_from = tuple(old for old, route in routes.items() if old != agent.id and _is_target(agent.id, route))
+        route = routes.get(agent.id)
         if agent.profile is None:
-            return Assessment(agent, {}, aliases=own_aliases, alias_of=target)
+            return Assessment(agent, {}, led_from=led_from, route=route)
         found, remedies = judge(agent.profile)
-        return Assessment(agent, found, _uses(agent.profile, scan), remedies, own_aliases, target)
+        return Assessment(agent, found, _uses(agent.profile, scan), remedies, led_from, route)
 
     return tuple(map(one, scan.agents))
+
+
+def _is_target(agent_id: str, route: Route) -> bool:
+    target = route.target_of(agent_id)
+    return target is not None and not target.cluster
 
 
 class _Judge:

@@ -293,9 +293,12 @@ def model_of(agent: Document) -> str:
     return str((agent.get("llm") or {}).get("model_id") or "")
 
 
-def alias_rule(old: str, new: str) -> str:
-    """Return the gateway's settings that let clients use the old id."""
-    return f"agents:\n  aliases:\n    {old}: {new}\n"
+def routes_of(replaced: Mapping[str, str]) -> str:
+    """Return the gateway's settings that let clients use old ids. replaced: old id → new id."""
+    routes = (
+        f"    - agent: {old}\n      targets:\n        - {{agent: {new}, weight: 1}}\n" for old, new in replaced.items()
+    )
+    return f"agents:\n  routes:\n{''.join(routes)}"
 
 
 def is_any_promoted(agent: Document) -> bool:

@@ -3,8 +3,8 @@
 It is one object: ``cluster`` {name, url, version, unified_api, notes[]}, ``agents`` [], ``summary``. An agent
 that can be read: {id, name, type, readable: true, generation, provider {name, source}, models [{id, connector {id,
 kind, shared_by}, template}], memory, abilities {KIND: {arrives, strategy, notices[]} or {arrives, code, reason}},
-remedies [{kind, action, gains[]}], aliases[], alias_of}. Any other: {id, name, type, readable: false, code, reason,
-help, aliases[], alias_of}. The summary: {agents, readable, unreadable, abilities {KIND: count that arrives}, codes
+remedies [{kind, action, gains[]}], led_from[], route[]}. Any other: {id, name, type, readable: false, code, reason,
+help, led_from[], route[]}. The summary: {agents, readable, unreadable, abilities {KIND: count that arrives}, codes
 {CODE: count of agents}, required {kinds[], met, missing [{id, kinds[]}]}, upgrades {connectors, upgradable, agents,
 images}}. Agents are sorted by name, then id.
 """
@@ -27,6 +27,7 @@ from gateway.migrate.assess import Ability, Assessment
 from gateway.migrate.display import counts
 from gateway.migrate.proof import KINDS
 from gateway.migrate.upgrade import Offer, Refused
+from gateway.routing.table import shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,11 @@ def as_json(
 def _agent(one: Assessment) -> dict[str, Any]:
     agent, profile = one.agent, one.agent.profile
     named = {"id": agent.id, "name": agent.name, "type": agent.type}
-    aliases = {"aliases": list(one.aliases), "alias_of": one.alias_of}
+    routes = {"led_from": list(one.led_from), "route": _route(one)}
     if profile is None:
         why = agent.unreadable
         reason = {"code": why.code, "reason": why.reason, "help": why.help} if why else {}
-        return {**named, "readable": False, **reason, **aliases}
+        return {**named, "readable": False, **reason, **routes}
     return {
         **named,
         "readable": True,
@@ -100,8 +101,14 @@ def _agent(one: Assessment) -> dict[str, Any]:
         "memory": profile.memory_type,
         "abilities": {kind: ability_as_json(ability) for kind, ability in one.abilities.items()},
         "remedies": [{"kind": r.kind, "action": r.action, "gains": list(r.gains)} for r in one.remedies],
-        **aliases,
+        **routes,
     }
+
+
+def _route(one: Assessment) -> list[dict[str, Any]]:
+    """Return the targets of the agent's id, with their shares of new conversations."""
+    parts = shares([one.route] if one.route is not None else [])
+    return [{"agent": agent, "cluster": cluster, "share": part} for (_, agent, cluster), part in parts.items()]
 
 
 def ability_as_json(ability: Ability) -> dict[str, Any]:
@@ -245,10 +252,14 @@ def _properties(one: Assessment) -> Iterator[str]:
     profile = one.agent.profile
     provider = profile.provider or "unknown provider" if profile else ""
     yield ", ".join(filter(None, [one.agent.type, provider]))
-    if one.aliases:
-        yield f"old ids: {', '.join(one.aliases)}"
-    if one.alias_of:
-        yield f"requests go to: {one.alias_of}"
+    if one.led_from:
+        yield f"also runs for: {', '.join(one.led_from)}"
+    if one.route is not None:
+        targets = [
+            f"{target['agent']}{' on ' * bool(target['cluster'])}{target['cluster']} ({target['share']:.3g})"
+            for target in _route(one)
+        ]
+        yield f"requests go to: {', '.join(targets)}"
     strategies = [f"{kind} ({ability.strategy})" for kind, ability in one.abilities.items() if ability.arrives]
     if strategies:
         yield f"takes: {', '.join(strategies)}"

@@ -381,7 +381,7 @@ def _of_model(spec: ModelSpec, members: Mapping[str, Any]) -> Iterator[Notice]:
 _ALLOWED = re.compile(r"allowed: \[([A-Z, ]+)\]")
 _IMMUTABLE = (
     "Agents of this version can't be changed. Register the changed agent as a new one and, so that clients keep their "
-    "id, name it in the gateway's setting agents.aliases (old id: new id)."
+    "id, make it the target of a route in the gateway's settings (agents.routes)."
 )
 
 

@@ -85,7 +85,7 @@ def test_out_writes_the_same_json(deployment: Deployment, command: Command, tmp_
     assert path.read_text() == out
 
 
-def test_settings_give_cluster_rules_and_aliases(deployment: Deployment, command: Command, tmp_path: Path) -> None:
+def test_settings_give_cluster_rules_and_routes(deployment: Deployment, command: Command, tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     agents = {
         "rules": [{"agent": "flow-c", "provider": "bedrock/converse"}],
@@ -96,7 +96,10 @@ def test_settings_give_cluster_rules_and_aliases(deployment: Deployment, command
     one, other = json.loads(out)["agents"]
     assert status == 0
     assert one["provider"] == {"name": "bedrock/converse", "source": "rule"}
-    assert other["alias_of"] == deployment.agents["flow-a"]
+    new = deployment.agents["flow-a"]
+    assert other["route"] == [{"agent": new, "cluster": "", "share": 1.0}]
+    _, out, _ = command("agents", "-c", str(path), "--table", "-v", "--", deployment.agents["flow-d"])
+    assert f"requests go to: {new} (1)" in out
 
 
 def test_no_secret_is_shown(deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.agents.rules import Rule
+from gateway.config.routes import AgentRoute, RouteTarget
+from gateway.config.schema import Agents
 from gateway.delivery.advice import COMPLETES_TEXT
 from gateway.migrate.assess import Assessment, abilities, assess, template_kind
 from gateway.migrate.proof import KINDS, sample
@@ -16,18 +18,18 @@ from gateway.migrate.report import ability_as_json
 from gateway.migrate.scan import scan
 from gateway.mlcommons.generations import Generation
 from gateway.providers import registry
+from gateway.routing.table import read_routes
 from gateway.simulator.fixtures import CLASSIC, MODERN, connector_body
-from tests.conftest import settings_for
 from tests.migrate.conftest import Deployment, StartDeployment
 from tests.migrate.observed import observed_ability, upgrade_command
 from tests.migrate.test_connection import connected
 
 
 def assessed(
-    deployment: Deployment, *ids: str, rules: tuple[Rule, ...] = (), aliases: Any = None
+    deployment: Deployment, *ids: str, rules: tuple[Rule, ...] = (), routes: Any = None
 ) -> dict[str, Assessment]:
     cluster = connected("--url", deployment.url)
-    found = assess(scan(cluster, cluster.version, ids, rules), rules=rules, aliases=aliases)
+    found = assess(scan(cluster, cluster.version, ids, rules), rules=rules, routes=routes or {})
     return {one.agent.name or one.agent.id: one for one in found}
 
 
@@ -139,11 +141,13 @@ def test_a_rule_names_the_provider_and_describes(deployment: Deployment) -> None
     assert "MEDIA_DESCRIBED" in described.abilities["image"].notices
 
 
-def test_aliases_are_shown_at_both_ends(deployment: Deployment) -> None:
+def test_routes_are_shown_at_both_ends(deployment: Deployment) -> None:
     old, new = deployment.agents["flow-d"], deployment.agents["flow-a"]
-    table = assessed(deployment, aliases={old: new, "elsewhere": new})
-    assert (table["flow-d"].alias_of, table["flow-d"].aliases) == (new, ())
-    assert (table["flow-a"].alias_of, table["flow-a"].aliases) == ("", (old, "elsewhere"))
+    targets = [RouteTarget(old, weight=3), RouteTarget(new, weight=1), RouteTarget("other", "new")]
+    routes = read_routes(Agents(routes=[AgentRoute(old, targets)], aliases={"elsewhere": new}))
+    table = assessed(deployment, routes=routes)
+    assert (table["flow-d"].route, table["flow-d"].led_from) == (routes[old], ())
+    assert (table["flow-a"].route, table["flow-a"].led_from) == (None, ("elsewhere", old))
 
 
 def test_unified_agents(start_deployment: StartDeployment) -> None:
@@ -168,7 +172,3 @@ def test_samples_are_in_formats_the_provider_takes(provider: str) -> None:
             assert not taken or source["format"] in taken
     with pytest.raises(ValueError, match="no kind of input"):
         sample("smell", provider)
-
-
-def test_the_settings_know_aliases() -> None:
-    assert settings_for("http://127.0.0.1:1").agents.aliases == {}

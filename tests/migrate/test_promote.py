@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.config.load import load
+from gateway.config.routes import AgentRoute, RouteTarget
 from gateway.migrate.promote import (
     PROMOTED,
     QUESTION,
@@ -21,10 +22,10 @@ from gateway.migrate.promote import (
     NotPromoted,
     Obstacle,
     Promotion,
-    alias_rule,
     connector_change,
     differences,
     promotion,
+    routes_of,
 )
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Documents
@@ -333,7 +334,9 @@ def test_refusals_by_what_stands_behind() -> None:
     assert refused.value.obstacle is Obstacle.MODEL_UNKNOWN
 
 
-def test_the_alias_rule_is_a_setting(tmp_path: Path) -> None:
+def test_the_route_is_a_setting(tmp_path: Path) -> None:
     file = tmp_path / "gateway.yaml"
-    file.write_text(alias_rule("old-id", "new-id"))
-    assert load(file).agents.aliases == {"old-id": "new-id"}
+    file.write_text(routes_of({"old-id": "new-id"}))
+    assert load(file).agents.routes == [AgentRoute("old-id", [RouteTarget("new-id", weight=1)])]
+    file.write_text(routes_of({"a": "b", "c": "d"}))
+    assert [route.agent for route in load(file).agents.routes] == ["a", "c"]

@@ -11,7 +11,7 @@ import pytest
 from gateway.migrate.promote import (
     PROMOTED,
     V2,
-    alias_rule,
+    routes_of,
     undo_calls,
 )
 from gateway.simulator.settings import UNIFIED_API
@@ -96,7 +96,7 @@ def test_applied_with_a_url_of_its_own(modern: Deployment, command: Command, tmp
     assert (status, err) == (0, "")
     assert KEY not in out
     old = modern.agents["fc-openai_tutorial"]
-    assert alias_rule(old, made[0]) in out
+    assert routes_of({old: made[0]}) in out
     resources = modern.cluster.core.resources
     model_id = resources.agents[made[0]]["llm"]["model_id"]
     (action,) = resources.models[model_id]["connector"]["actions"]

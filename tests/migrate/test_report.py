@@ -8,10 +8,12 @@ import pytest
 from rich.console import Console
 
 from gateway.agents.rules import Rule
+from gateway.config.schema import Agents
 from gateway.migrate.assess import Assessment, assess
 from gateway.migrate.proof import KINDS
 from gateway.migrate.report import ClusterInfo, as_json, missing, show, summary_line
 from gateway.migrate.scan import scan
+from gateway.routing.table import read_routes
 from tests.migrate.conftest import Deployment, StartDeployment
 from tests.migrate.observed import upgrade_command
 from tests.migrate.test_connection import connected
@@ -27,7 +29,7 @@ def found(deployment: Deployment) -> tuple[ClusterInfo, tuple[Assessment, ...]]:
     cluster = connected("--url", deployment.url)
     read = scan(cluster, cluster.version, ids)
     info = ClusterInfo(cluster.name, "http://cluster", cluster.version, read.unified_api, ("one thing",))
-    return info, assess(read, rules=(Rule("nobody", "gemini"),), aliases={"old": ids[0]})
+    return info, assess(read, rules=(Rule("nobody", "gemini"),), routes=read_routes(Agents(aliases={"old": ids[0]})))
 
 
 def by_name(report: dict[str, Any]) -> dict[str, Any]:
@@ -82,16 +84,16 @@ def test_json_has_the_documented_shape(
                 "gains": ["image", "document", "video"],
             }
         ],
-        "aliases": [],
-        "alias_of": "",
+        "led_from": [],
+        "route": [],
     }
     assert list(abilities) == list(KINDS)
     assert {kind: one["strategy"] for kind, one in abilities.items() if one["arrives"]} == ways
     assert {kind: (one["code"], one["reason"]) for kind, one in abilities.items() if not one["arrives"]} == limits
     lost = agents["flow-h"]
-    assert set(lost) == {"id", "name", "type", "readable", "code", "reason", "help", "aliases", "alias_of"}
+    assert set(lost) == {"id", "name", "type", "readable", "code", "reason", "help", "led_from", "route"}
     assert (lost["readable"], lost["code"]) == (False, "AGENT_UNRESOLVED")
-    assert agents["flow-a"]["aliases"] == ["old"]
+    assert agents["flow-a"]["led_from"] == ["old"]
     assert report["summary"] == {
         "agents": 4,
         "readable": 3,
@@ -161,7 +163,7 @@ def test_the_details(found: tuple[ClusterInfo, tuple[Assessment, ...]], deployme
         f"""\
 flow-a {able}
   flow, bedrock/converse
-  old ids: old
+  also runs for: old
   takes: text (wrap), image (wrap), document (wrap), video (wrap), turns (wrap),
   system (wrap), tools (wrap)
 """

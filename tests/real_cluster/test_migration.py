@@ -172,7 +172,7 @@ def test_promoting_a_legacy_agent(
         assert _system_texts(provider, got) == _system_texts(provider, old) != []
         agent = api.must("GET", f"/_plugins/_ml/agents/{new}")
         assert agent["model"]["model_provider"] == WIRES[provider].name
-        assert report["aliases"] == {agent_id: new}
+        assert report["route"]["targets"] == [{"agent": new, "weight": 1}]
         # Again: the same agent, and no second one.
         api.must("POST", "/.plugins-ml-agent/_refresh")
         status, shown = command(*argv)

@@ -95,4 +95,9 @@ def test_check_config_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[s
     file = tmp_path / "gateway.yaml"
     file.write_text(json.dumps({"agents": {"aliases": {"old": "new"}}}))
     assert run(["check-config", "-c", str(file)]) == 0
-    assert "old: new" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "old: new" in shown.out
+    new_form = shown.err.partition("The same as routes:\n")[2]
+    file.write_text(new_form)
+    [route] = load(file).agents.routes
+    assert (route.agent, [target.agent for target in route.targets]) == ("old", ["new"])

@@ -253,7 +253,7 @@ async def test_an_update_where_agents_can_not_be_changed_is_explained() -> None:
         status, document, headers = await deployment.call("PUT", f"{ML}/agents/{made['agent_id']}", {"name": "new"})
         assert (status, document["status"]) == (405, 405)
         assert document["error"].startswith(f"Incorrect HTTP method for uri [{ML}/agents/{made['agent_id']}]")
-        assert "agents.aliases" in document["error"]
+        assert "agents.routes" in document["error"]
         assert {name.strip() for name in headers["Allow"].split(",")} == {"GET", "DELETE"}
 
 
