@@ -19,7 +19,7 @@ SIZE ?=
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-browser test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
 	bench-capture soak attacks matrix upgrades memory-kills inspector-kills cluster-ml strands bench-memory front-ends \
-	bench-inspector bench-streams bench-rehearse mitmproxy phoenix dist clean
+	bench-inspector bench-mirrors bench-streams bench-rehearse mitmproxy phoenix dist clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +122,9 @@ inspector-kills: $(STAMP) ## kill processes that record exchanges, at random (AR
 
 bench-rehearse: $(STAMP) ## how long a rehearsal of 100,000 recorded requests takes (ARGS="--exchanges 10000")
 	$(PY) -m bench.rehearse $(ARGS)
+
+bench-mirrors: $(STAMP) ## what copies of runs cost the clients whose runs are copied (ARGS="--rounds 30")
+	$(PY) -m bench.mirrors $(ARGS)
 
 bench-inspector: $(STAMP) ## what recording an exchange costs, and how fast each filter answers (ARGS="--exchanges 10000")
 	$(PY) -m bench.inspector $(ARGS)
