@@ -1,0 +1,53 @@
+"""Agents with routes through the adapters: which target answers, and that a conversation stays with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from gateway.app import Gateway
+from tests.adapters.conftest import ANSWER
+from tests.routing.conftest import Place, place
+
+__all__ = ["place"]
+PORT = {"listen": {"data_port": 0, "admin_port": 0, "adapters_port": 0}}
+GATEWAY_MEMORY = {"agent": "*", "memory": "gateway"}
+
+
+def client_of(gateway: Gateway) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"http://127.0.0.1:{gateway.adapters_port}/v1", api_key="none", max_retries=0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_is_read_as_that_of_the_agent_that_ran(place: Place, stream: bool) -> None:
+    """The route's own agent is of another provider, or is gone."""
+    route = place.route("flow-b", "flow-bedrock_messages", (0, 1))
+    gone = {"agent": "gone-from-there", "targets": route["targets"][1:]}
+    gateway = await place.start(route, gone, **PORT)
+    async with client_of(gateway) as client:
+        for model in ("flow-b", place.old.agents["flow-b"], "gone-from-there"):
+            messages: Any = [{"role": "user", "content": f"I am {model}."}]
+            if stream:
+                pieces = await client.chat.completions.create(model=model, messages=messages, stream=True)
+                text = "".join([chunk.choices[0].delta.content or "" async for chunk in pieces])
+            else:
+                text = (await client.chat.completions.create(model=model, messages=messages)).choices[0].message.content
+            assert text == ANSWER
+            assert f"I am {model}." in json.dumps(place.new.simulator.received[-1])
+    assert (place.old.runs, place.new.runs) == (0, 3)
+
+
+async def test_a_conversation_of_responses_stays_with_its_target(place: Place) -> None:
+    toward_new, toward_old = [
+        await place.start(place.route("flow-b", "flow-bedrock_messages", weights), rules=[GATEWAY_MEMORY], **PORT)
+        for weights in ((0, 1), (1, 0))
+    ]
+    async with client_of(toward_new) as one, client_of(toward_old) as other:
+        begun = await one.responses.create(model="flow-b", input="My name is Nia.")
+        again = await other.responses.create(model="flow-b", input="And?", previous_response_id=begun.id)
+        assert again.output_text == ANSWER
+        assert "Nia" in json.dumps(place.new.simulator.received[-1])
+        assert (place.old.runs, place.new.runs) == (0, 2)
