@@ -1,6 +1,6 @@
 """What an LLM is sent, in parts that can be compared, also with the request of another provider. Pure.
 
-The differences have names, which `docs/operate/migration.md` explains: those of `Difference`, other members of the body
+The differences have names, which `docs/operate/upgrade.md` explains: those of `Difference`, other members of the body
 by their own names, and notices as ``+CODE`` (only the new agent's) and ``-CODE`` (only the old one's).
 """
 

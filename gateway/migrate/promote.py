@@ -47,7 +47,7 @@ _PLACEHOLDER = re.compile(r"\$\{parameters\.([^}:]+)(?::-([^}]*))?\}")
 
 
 class Obstacle(Enum):
-    """Why an agent can't be promoted. `docs/operate/migration.md` says what to do about each."""
+    """Why an agent can't be promoted. `docs/operate/upgrade.md` says what to do about each."""
 
     CLUSTER_TOO_OLD = "the cluster has no such agents"
     UNIFIED_API_OFF = "the cluster's unified agent API is off"

@@ -27,7 +27,7 @@ from gateway.unified.request import ExecuteRequest, RequestKind, read_execute
 
 
 class Reason(Enum):
-    """Why a request can't be judged, or fails at the cluster. `docs/operate/migration.md` explains each."""
+    """Why a request can't be judged, or fails at the cluster. `docs/operate/upgrade.md` explains each."""
 
     AGENT_UNREADABLE = "an agent can't be read"
     BODY_NOT_RECORDED = "the record does not hold the request whole"

@@ -55,7 +55,7 @@ __all__ = [
     "start_deployment",
 ]
 
-STEPS = re.split(r"^## ", page("operate/migration.md"), flags=re.MULTILINE)[1:]
+STEPS = re.split(r"^## ", page("operate/upgrade.md"), flags=re.MULTILINE)[1:]
 _CLUSTER = "http://127.0.0.1:9200"
 _GATEWAY = [sys.executable, "-m", "gateway"]
 
@@ -78,7 +78,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
 
     def call(command: str, url: str) -> tuple[int, str]:
-        Path("gateway.yaml").write_text(files_of("operate/migration.md")["gateway.yaml"].replace(_CLUSTER, url))
+        Path("gateway.yaml").write_text(files_of("operate/upgrade.md")["gateway.yaml"].replace(_CLUSTER, url))
         argv = _argv(command, url)
         if argv[:3] == _GATEWAY:
             capsys.readouterr()
@@ -250,10 +250,10 @@ def test_a_step_is_rehearsed(deployment: Deployment, run: Run, monkeypatch: pyte
 
 def test_every_code_is_explained() -> None:
     explained = set(
-        re.findall(r"`([A-Z][A-Z_]+)`", "".join(re.findall(r"^\| `.*$", page("operate/migration.md"), re.MULTILINE)))
+        re.findall(r"`([A-Z][A-Z_]+)`", "".join(re.findall(r"^\| `.*$", page("operate/upgrade.md"), re.MULTILINE)))
     )
     assert explained == {*Code.__members__, *Obstacle.__members__, *Reason.__members__} - {Reason.FAILS_ON_CLUSTER.name}
-    assert f"`{Reason.FAILS_ON_CLUSTER.name}`" in page("operate/migration.md")
+    assert f"`{Reason.FAILS_ON_CLUSTER.name}`" in page("operate/upgrade.md")
 
 
 def test_every_result_and_difference_is_explained() -> None:
