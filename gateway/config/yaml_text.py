@@ -38,7 +38,7 @@ class Misread(str):
         return f"'{self}', in quotes"
 
 
-class _Loader(yaml.SafeLoader):
+class Loader(yaml.SafeLoader):
     """Loads YAML. A recursive alias is an error, and a duplicate key, except one that a merge key (``<<``) brings in.
 
     A key is the text that is written, as in JSON and TOML: `1` is a name that someone chose.
@@ -51,6 +51,7 @@ class _Loader(yaml.SafeLoader):
         self.unfinished: list[str] = []
 
     def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose the next value; see the class."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         anchor = event.anchor
         is_alias = isinstance(event, yaml.AliasEvent)
@@ -65,6 +66,7 @@ class _Loader(yaml.SafeLoader):
         return _mark_misread(node)
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Compose a mapping; see the class."""
         node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
         for key, _ in node.value:
@@ -89,11 +91,11 @@ def _mark_misread(node: Any) -> Any:
     return node
 
 
-def _misread(_: _Loader, node: yaml.ScalarNode) -> Misread:
+def _misread(_: Loader, node: yaml.ScalarNode) -> Misread:
     return Misread(node.value)
 
 
-_Loader.add_constructor(_MISREAD, _misread)
+Loader.add_constructor(_MISREAD, _misread)
 
 
 def parse_yaml(text: str) -> Any:
@@ -102,4 +104,4 @@ def parse_yaml(text: str) -> Any:
     Raises:
         yaml.YAMLError: it is not YAML, a mapping has a key twice, or an alias is part of its own value.
     """
-    return yaml.load(text, _Loader)
+    return yaml.load(text, Loader)
