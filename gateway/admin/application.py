@@ -26,6 +26,8 @@ MEMORY = "/memory/sessions"
 """The start of the paths of the gateway's own sessions."""
 _PROFILES = "/profiles/"
 """The start of the paths of pages that change what the gateway plans with. They need no token where none is set."""
+RELOAD = "/reload"
+"""Where a POST reads the settings again, and a GET tells which are in effect. No token is needed where none is set."""
 HOLD = f"{_PROFILES}hold"
 """Where a POST holds documents as they were, and a DELETE ends that; see `gateway.agents.holds`."""
 
@@ -123,11 +125,23 @@ def _require_token(pages: Pages, access: Access) -> Middleware:
                 "This page needs a token: send `Authorization: Bearer <token>` with the value of listen.admin_token."
             )
             return error_responses.respond(Unauthorized(reason), request_id="")
-        if not pages.token and not pages.is_private and request.path.startswith(_PROFILES):
+        if not pages.token and not pages.is_private and request.path.startswith((_PROFILES, RELOAD)):
             refuse_other_sites(request)
         return await handler(request)
 
     return require_token
+
+
+class Reloads(Protocol):
+    """Reads the settings again. running: digest of the settings file's content that is in effect; "": of no file."""
+
+    running: str
+
+    async def file(self) -> str:
+        """Return the digest of the file's content as it is now; "" if it can't be read."""
+
+    async def run(self) -> list[str]:
+        """Apply the settings as they are now to new requests. Return why they can't be; then nothing is changed."""
 
 
 def json_page(status: int, document: Mapping[str, Any]) -> web.Response:

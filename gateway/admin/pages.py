@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
-from gateway.admin.application import HOLD, MEMORY, NotFound, Page, json_page
+from gateway.admin.application import HOLD, MEMORY, RELOAD, NotFound, Page, Reloads, json_page
 from gateway.agents.holds import LONGEST_HOLD, MOST_HOLDS, Holds, TooManyHolds
 from gateway.config.schema import Secret
 from gateway.errors import GatewayError, InvalidInput, MemoryUnavailable, Problem
@@ -63,8 +63,9 @@ class HoldRequest(msgspec.Struct, forbid_unknown_fields=True):
 class AdminPages:
     """See `gateway.admin.application.Pages`. draining: the gateway stops and is not ready any more.
 
-    memory: the pages of sessions. inspector: the pages of recorded exchanges. holds: None if the use case can't hold
-    documents. data_url: returns the address of the data port. clusters: by name, "" for the one of `upstream`.
+    reloads: None if the settings can't be read again. memory: the pages of sessions. inspector: the pages of recorded
+    exchanges. holds: None if the use case can't hold documents. data_url: returns the address of the data port.
+    clusters: by name, "" for the one of `upstream`.
     """
 
     def __init__(
@@ -86,12 +87,14 @@ class AdminPages:
         self.token = token
         self.is_private = is_private
         self.draining = False
+        self.reloads: Reloads | None = None
         self.routes: Mapping[str, Page] = {
             "/health/live": self._live,
             "/health/ready": self._ready,
             "/metrics": self._render,
+            RELOAD: self._show_settings,
         }
-        self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles}
+        self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles, RELOAD: self._reload}
         self.memory = MemoryPages(store, delete)
         self.inspector = InspectorPages(records, data_url)
         holding = [web.post(HOLD, self._hold), web.delete(HOLD, self._release)] if holds is not None else []
@@ -122,6 +125,20 @@ class AdminPages:
     async def _drop_profiles(self) -> web.Response:
         self.profiles.invalidate("cluster", None)
         return json_page(200, {"status": "dropped"})
+
+    async def _show_settings(self) -> web.Response:
+        return json_page(200, await show_settings(self._reloads()))
+
+    async def _reload(self) -> web.Response:
+        reloads = self._reloads()
+        problems = await reloads.run()
+        status = {"status": "refused" if problems else "reloaded", "problems": problems}
+        return json_page(409 if problems else 200, {**status, **await show_settings(reloads)})
+
+    def _reloads(self) -> Reloads:
+        if self.reloads is None:
+            raise NotFound("This gateway can't read its settings again.")
+        return self.reloads
 
     async def _hold(self, request: web.Request) -> web.Response:
         """Hold documents from now on. `runs` counts those that were planned before with one of these documents."""
@@ -155,6 +172,11 @@ async def _fault_of(cluster: ClusterReader) -> str:
     except GatewayError as error:
         return error.reason
     return f"The cluster answers {response.status}." if response.status >= 500 else ""
+
+
+async def show_settings(reloads: Reloads) -> dict[str, str]:
+    """Return which settings are in effect, and which ones the file holds, for the page of `RELOAD`."""
+    return {"running": reloads.running, "file": await reloads.file()}
 
 
 _OWNER = ("agent", "tenant", "caller")

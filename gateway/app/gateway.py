@@ -8,7 +8,7 @@ import ssl
 import time
 from collections.abc import Coroutine
 
-from gateway.admin.application import AdminListener, build_application
+from gateway.admin.application import AdminListener, Reloads, build_application
 from gateway.admin.pages import AdminPages
 from gateway.app.adapters import adapters_of, place_of
 from gateway.app.wiring import Runtime, UseCase, build_use_case
@@ -107,6 +107,10 @@ class Gateway:
     def admin_port(self) -> int:
         """The port of health and metrics, once started."""
         return self._admin.port
+
+    def offer_reloads(self, reloads: Reloads) -> None:
+        """Let the admin port reload the settings."""
+        self._admin_pages.reloads = reloads
 
     async def start(self) -> None:
         """Open the connection pool, then the ports. If one fails, close the others.

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.app.checks import load_checked
-from gateway.app.gateway import Gateway, build
-from gateway.config.load import ConfigError
+from gateway.app.gateway import build
+from gateway.app.reloading import SettingsReload
 from gateway.config.schema import Settings
+from gateway.config.source import Source
 from gateway.observe.logs import Logger, configure
 
 _KEPT_MEMORY = 32 << 20
@@ -73,20 +73,25 @@ def on_hang_up(function: Callable[[], None]) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 
-Load = Callable[[], Settings]
-
-
-async def serve(load: Load, worker: int | None = None) -> None:
+async def serve(source: Source, worker: int | None = None) -> None:
     """Run a gateway until SIGINT or SIGTERM. A second signal ends the drain early. SIGHUP reloads the settings.
 
-    load: reads the settings; may block. worker: the number of this worker process. Only the supervisor ends its drain
+    worker: the number of this worker process. Only the supervisor ends its drain
     early, by `STOP_NOW` on its standard input, as a signal to the process group reaches every worker directly.
 
     Raises:
         ConfigError, OSError: as `build` and `Gateway.start`.
     """
-    settings = load()
+    content = source.read_content()
+    settings = source.load(content)
     gateway = build(settings, log=_log(settings, worker), is_worker=worker is not None)
+
+    async def apply(new: Settings) -> None:
+        await gateway.reload(new, _log(new, worker))
+        gateway.log.info("settings reloaded")
+
+    reloads = SettingsReload(source, content, gateway, apply)
+    gateway.offer_reloads(reloads)
     hang_up = asyncio.Event()
     stop = StopSignals(gateway.stop_now if worker is None else None)
     loop = asyncio.get_running_loop()
@@ -114,10 +119,11 @@ async def serve(load: Load, worker: int | None = None) -> None:
     if not isinstance(loop, asyncio.BaseEventLoop):  # asyncio's TLS leaves buffers of 256 KB to the collector
         gc.set_threshold(_GARBAGE, 20, 20)
     sys.setswitchinterval(_SWITCH)
-    reloading = asyncio.create_task(_reload_when(hang_up, gateway, load, worker))
+    reloading = asyncio.create_task(_reload_when(hang_up, reloads))
     try:
         await stop.received.wait()
     finally:
+        await reloads.stop()
         reloading.cancel()
         await asyncio.gather(reloading, return_exceptions=True)
         await gateway.stop()
@@ -128,18 +134,10 @@ def _log_fault(log: Logger, context: Mapping[str, Any]) -> None:
     log.error("internal error", exc_info=context.get("exception") or RuntimeError(str(context.get("message"))))
 
 
-async def _reload_when(hang_up: asyncio.Event, gateway: Gateway, load: Load, worker: int | None) -> None:
+async def _reload_when(hang_up: asyncio.Event, reloads: SettingsReload) -> None:
     while await hang_up.wait():
         hang_up.clear()
-        try:
-            settings = await asyncio.to_thread(load_checked, load, gateway.log, gateway.settings)
-            await gateway.reload(settings, _log(settings, worker))
-        except ConfigError as exc:
-            gateway.log.error("reload failed", problems=[str(problem) for problem in exc.problems])
-        except Exception:
-            gateway.log.exception("reload failed")
-        else:
-            gateway.log.info("settings reloaded")
+        await reloads.run()
 
 
 def _log(settings: Settings, worker: int | None) -> Logger:

@@ -27,11 +27,23 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from gateway.admin.application import HOLD, MEMORY, AdminListener, Page, build_application, json_page
-from gateway.admin.pages import DROP_PROFILES
+from gateway.admin.application import (
+    HOLD,
+    MEMORY,
+    RELOAD,
+    AdminListener,
+    NotFound,
+    Page,
+    Reloads,
+    build_application,
+    json_page,
+)
+from gateway.admin.pages import DROP_PROFILES, show_settings
 from gateway.app.checks import load_checked
-from gateway.app.process import RELOAD, STOP_NOW, StopSignals, on_hang_up
+from gateway.app.process import RELOAD as RELOAD_WORD
+from gateway.app.process import STOP_NOW, StopSignals, on_hang_up
 from gateway.app.process import serve as run_gateway
+from gateway.app.reloading import SettingsReload
 from gateway.config.load import ConfigError
 from gateway.config.schema import Secret, Settings
 from gateway.config.source import Source
@@ -53,8 +65,9 @@ def module_command(name: str) -> list[str]:
     return [sys.executable, *options, "-m", name]
 
 
-_ASKED, _RELAYED = 2.0, 60.0
-"""Seconds to wait for a worker's health or metrics, and for each piece of what it reads from the store of sessions."""
+_ASKED, _RELOADED, _RELAYED = 2.0, 30.0, 60.0
+"""Seconds to wait for a worker's health or metrics, for its reload, and for each piece of what it reads from the store
+of sessions."""
 _SENT = ("Last-Event-ID", "Accept")
 """Headers of a request that a worker gets."""
 _KEPT = ("Content-Type", "Content-Length", "Content-Disposition", "Allow", "X-Accel-Buffering")
@@ -76,6 +89,9 @@ Connect = Callable[[int], ClientSession]
 class SupervisorPages:
     """The pages of the admin port for `count` workers. See `gateway.admin.application.Pages`.
 
+    reloads: checks the settings and applies them here, but not to the workers. reload_later: makes all workers reload,
+    those that still start, too.
+
     Counters are not added up. Each worker's series have the label ``worker``, so that a worker that restarts resets
     its own series, which Prometheus can handle. A sum would go down instead.
     """
@@ -88,8 +104,11 @@ class SupervisorPages:
             "/health/live": self._live,
             "/health/ready": self._ready,
             "/metrics": self._metrics,
+            RELOAD: self._show_settings,
         }
-        self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles}
+        self.actions: Mapping[str, Page] = {DROP_PROFILES: self._drop_profiles, RELOAD: self._reload}
+        self.reloads: Reloads | None = None
+        self.reload_later: Callable[[], None] = lambda: None
         relayed = [path for start in (MEMORY, INSPECTOR) for path in (start, start + "/{rest:.*}")]
         self.resources: Sequence[web.RouteDef] = [
             web.post(HOLD, self._hold),
@@ -129,6 +148,35 @@ class SupervisorPages:
         dropped = sum(answer is not None and answer.status == 200 for answer in answers)
         status = {"status": "dropped", "workers": f"{dropped} of {self._count}"}
         return json_page(200 if dropped == self._count else 503, status)
+
+    async def _show_settings(self) -> web.Response:
+        return json_page(200, await self._settings(await self._ask_all(RELOAD)))
+
+    async def _reload(self) -> web.Response:
+        """Reload here first: if the settings are wrong, no worker reads them."""
+        if self.reloads is None:
+            raise NotFound("This gateway can't read its settings again.")
+        if problems := await self.reloads.run():
+            document = await self._settings(await self._ask_all(RELOAD))
+            return json_page(409, {"status": "refused", "problems": problems, **document})
+        answers = await self._ask_all(RELOAD, "POST", seconds=_RELOADED)
+        problems = [one for answer in answers if answer is not None for one in _settings_of(answer)["problems"]]
+        document = await self._settings(answers)
+        if problems:
+            return json_page(409, {"status": "refused", "problems": list(dict.fromkeys(problems)), **document})
+        if None in answers:
+            self.reload_later()
+            return json_page(503, {"status": "not all workers answer", "problems": [], **document})
+        return json_page(200, {"status": "reloaded", "problems": [], **document})
+
+    async def _settings(self, answers: Sequence[Answer | None]) -> dict[str, str]:
+        """Return what is in effect, "" if that is not the same in all workers, and what the file holds."""
+        if self.reloads is None:
+            raise NotFound("This gateway can't read its settings again.")
+        running = [_settings_of(answer)["running"] for answer in answers if answer is not None]
+        same = len(running) == self._count and len(set(running)) == 1
+        document = await show_settings(self.reloads)
+        return {**document, "running": running[0] if same else "", "workers": f"{len(running)} of {self._count}"}
 
     async def _hold(self, request: web.Request) -> web.Response:
         """Let all workers hold or release; add up their runs."""
@@ -170,17 +218,28 @@ class SupervisorPages:
         body = generate_latest(self._registry) + merge_metrics(pages)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
-    async def _ask_all(self, path: str, method: str = "GET", body: bytes = b"") -> list[Answer | None]:
-        return await asyncio.gather(*(self._ask(number, method, path, body) for number in range(self._count)))
+    async def _ask_all(
+        self, path: str, method: str = "GET", body: bytes = b"", seconds: float = _ASKED
+    ) -> list[Answer | None]:
+        return await asyncio.gather(*(self._ask(number, method, path, body, seconds) for number in range(self._count)))
 
-    async def _ask(self, number: int, method: str, path: str, body: bytes) -> Answer | None:
+    async def _ask(self, number: int, method: str, path: str, body: bytes, seconds: float) -> Answer | None:
         """Return a worker's answer; None if there is none in time."""
         try:
             async with self._connect(number) as worker:
-                answer = await worker.request(method, path, data=body or None, timeout=ClientTimeout(total=_ASKED))
+                answer = await worker.request(method, path, data=body or None, timeout=ClientTimeout(total=seconds))
                 return Answer(answer.status, await answer.read())
         except (OSError, ClientError):
             return None
+
+
+def _settings_of(answer: Answer) -> dict[str, Any]:
+    """Return a worker's page of `RELOAD`."""
+    try:
+        page = json.loads(answer.body)
+    except ValueError:
+        page = {}
+    return {"running": str(page.get("running", "")), "problems": list(page.get("problems", ()))}
 
 
 async def _pass_on(request: web.Request, answer: ClientResponse) -> web.StreamResponse:
@@ -244,16 +303,22 @@ async def _reserve(host: str, port: int) -> list[socket.socket]:
 
 
 class Supervisor:
-    """Keeps `settings.listen.workers` processes running. source: from which they load the same settings."""
+    """Keeps `settings.listen.workers` processes running.
 
-    def __init__(self, source: Source, settings: Settings, log: Logger) -> None:
+    source: from which they load the same settings. content: of the file, from which `settings` were read.
+    """
+
+    def __init__(self, source: Source, content: bytes | None, settings: Settings, log: Logger) -> None:
+        self.settings = settings
+        self.log = log
         self._source = source
-        self._settings = settings
-        self._log = log
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._ports: dict[str, int] = {}
         """Those that the workers share."""
         self._pages = SupervisorPages(settings.listen.workers, self._connect, settings.listen.admin_token)
+        self._reloads = SettingsReload(source, content, self, self._apply)
+        self._pages.reloads = self._reloads
+        self._pages.reload_later = lambda: self._tell_all(RELOAD_WORD)
 
     async def run(self) -> None:
         """Run until SIGINT or SIGTERM. A second signal ends the drain early.
@@ -261,16 +326,16 @@ class Supervisor:
         Raises:
             OSError: a port can't be opened.
         """
-        listen = self._settings.listen
+        listen = self.settings.listen
         reserved = await _reserve(listen.data_host, listen.data_port)
         self._ports = {"data_port": reserved[0].getsockname()[1]}
         if listen.adapters_port is not None:
             others = await _reserve(listen.adapters_host, listen.adapters_port)
             self._ports["adapters_port"] = others[0].getsockname()[1]
             reserved += others
-        limits = self._settings.limits
-        pages = build_application(self._pages, self._log)
-        admin = AdminListener(pages, listen.admin_host, listen.admin_port, limits, self._log, 1.0)
+        limits = self.settings.limits
+        pages = build_application(self._pages, self.log)
+        admin = AdminListener(pages, listen.admin_host, listen.admin_port, limits, self.log, 1.0)
         with tempfile.TemporaryDirectory(prefix="mlc-gateway-") as folder, contextlib.ExitStack() as undo:
             self._folder = Path(folder)
             for one in reserved:
@@ -284,7 +349,7 @@ class Supervisor:
                 self._pages.draining = True
                 await self._stop_all()
             await admin.stop()
-        self._log.info("stopped")
+        self.log.info("stopped")
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -309,7 +374,7 @@ class Supervisor:
                 return
             pause = _FIRST if loop.time() - began > _STEADY else pause
             self._pages.restarted(number)
-            self._log.error("worker ended", worker=number, again_in=pause, **ended)
+            self.log.error("worker ended", worker=number, again_in=pause, **ended)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(pause * 2, _LONGEST)
@@ -338,19 +403,19 @@ class Supervisor:
 
     def _stop_now(self) -> None:
         """Make the workers stop at once, and kill those that do not."""
-        self._log.warning("drain cut short", workers=len(self._running))
+        self.log.warning("drain cut short", workers=len(self._running))
         self._tell_all(STOP_NOW)
         asyncio.get_running_loop().call_later(_GRACE, self._kill_all)
 
     def _kill_all(self) -> None:
         for process in self._running.values():
-            self._log.error("worker killed", pid=process.pid)
+            self.log.error("worker killed", pid=process.pid)
             _signal(process, signal.SIGKILL)
 
     async def _stop_all(self) -> None:
         for process in self._running.values():
             _signal(process, signal.SIGTERM)
-        listen = self._settings.listen
+        listen = self.settings.listen
         waiting = [asyncio.ensure_future(process.wait()) for process in self._running.values()]
         if waiting:
             await asyncio.wait(waiting, timeout=listen.drain_seconds + listen.shutdown_seconds + _GRACE)
@@ -358,17 +423,12 @@ class Supervisor:
 
     async def _reload(self) -> None:
         """Make all workers reload, if the settings are valid and can change without a restart; else none."""
-        try:
-            settings = await asyncio.to_thread(load_checked, self._source.load, self._log, self._settings)
-        except ConfigError as exc:
-            self._log.error("reload failed", problems=[str(problem) for problem in exc.problems])
-            return
-        except Exception:
-            self._log.exception("reload failed")
-            return
-        self._settings, self._log = settings, _log(settings)
+        if not await self._reloads.run():
+            self._tell_all(RELOAD_WORD)
+
+    async def _apply(self, settings: Settings) -> None:
+        self.settings, self.log = settings, _log(settings)
         self._pages.token = settings.listen.admin_token
-        self._tell_all(RELOAD)
 
     def _tell_all(self, word: bytes) -> None:
         for process in self._running.values():
@@ -395,11 +455,12 @@ def serve(
     Raises:
         ConfigError: the settings are wrong.
     """
-    settings = load_checked(source.load)
+    content = source.read_content()
+    settings = load_checked(lambda: source.load(content))
     greet(settings, _log(settings))
     if settings.listen.workers == 1:
-        return lambda: run_gateway(source.load)
-    return Supervisor(source, settings, _log(settings)).run
+        return lambda: run_gateway(source)
+    return Supervisor(source, content, settings, _log(settings)).run
 
 
 def _log(settings: Settings) -> Logger:
@@ -418,7 +479,7 @@ def run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def _main(number: int, source: Source) -> int:
     try:
-        run_loop(lambda: run_gateway(source.load, worker=number))
+        run_loop(lambda: run_gateway(source, worker=number))
     except (ConfigError, OSError) as exc:
         sys.stderr.write(f"Worker {number} can't start: {exc}\n")
         return 1

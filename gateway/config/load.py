@@ -7,6 +7,7 @@ are written as ``{env: NAME}`` or ``{file: PATH}``, never in clear.
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,11 +45,12 @@ def load(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
     secrets_of: str = "",
+    content: bytes | None = None,
 ) -> Settings:
     """Load the file at `path` (None: defaults), overridden by `environ` and then by `overrides`.
 
     overrides: nested like the file, from command-line options. secrets_of: the only section whose secrets are read;
-    "" for all.
+    "" for all. content: of the file, if it has been read already.
 
     Raises:
         ConfigError: with every unknown key and bad value, and the settings that could be read.
@@ -56,7 +58,7 @@ def load(
     environ = os.environ if environ is None else environ
     problems: list[ConfigProblem] = []
     reader = _Reader(environ, problems, secrets_of)
-    layers = [read_file(path) if path else {}, *read_environment(environ, problems), overrides or {}]
+    layers = [read_file(path, content) if path else {}, *read_environment(environ, problems), overrides or {}]
     data: dict[str, Any] = {}
     for layer in layers:  # check each by itself: the next one could hide a section of the wrong type
         data = merge(data, reader.sections(layer, Settings, ""))
@@ -107,17 +109,28 @@ def _set_by(layer: Mapping[str, Any], cls: Any, path: str, source: str) -> Itera
             yield _join(path, key), place, isinstance(value, Mapping) and kind is not Secret
 
 
-def read_file(path: Path) -> dict[str, Any]:
-    """Read a file as nested mappings: TOML if its name ends in ``.toml``, else YAML.
+def read_content(path: Path) -> bytes:
+    """Return the bytes of a settings file.
+
+    Raises:
+        ConfigError: it can't be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise ConfigError([ConfigProblem("", f"{path} can't be read: {exc.strerror}")]) from exc
+
+
+def read_file(path: Path, content: bytes | None = None) -> dict[str, Any]:
+    """Read a file as nested mappings: TOML if its name ends in ``.toml``, else YAML. content: if it has been read.
 
     Raises:
         ConfigError: the file can't be read or parsed, or is not a mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        content = read_content(path) if content is None else content
+        text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
         data = tomllib.loads(text) if path.suffix == ".toml" else parse_yaml(text)
-    except OSError as exc:
-        raise ConfigError([ConfigProblem("", f"{path} can't be read: {exc.strerror}")]) from exc
     except (yaml.YAMLError, tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise ConfigError([ConfigProblem("", f"{path} can't be parsed: {' '.join(str(exc).split())}")]) from exc
     if data is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.config.load import load, merge
+from gateway.config.load import load, merge, read_content
 from gateway.config.problems import ConfigError, ConfigProblem, depends_on
 from gateway.config.schema import Settings
 
@@ -21,9 +22,21 @@ class Source:
     path: Path | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
-    def load(self) -> Settings:
-        """Load the current settings. Raises ConfigError: they are wrong."""
-        return load(self.path, overrides=self.overrides)
+    def load(self, content: bytes | None = None) -> Settings:
+        """Load the current settings. content: of the file, as `read_content` returned it.
+
+        Raises:
+            ConfigError: they are wrong.
+        """
+        return load(self.path, overrides=self.overrides, content=content)
+
+    def read_content(self) -> bytes | None:
+        """Return what the file holds; None if there is no file.
+
+        Raises:
+            ConfigError: it can't be read.
+        """
+        return read_content(self.path) if self.path is not None else None
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Source:
         """Return a copy with more options, which override the present ones."""
@@ -38,6 +51,11 @@ class Source:
         """Read what `dump` wrote."""
         data = msgspec.json.decode(text)
         return cls(data["path"] and Path(data["path"]), data["overrides"])
+
+
+def digest_of(content: bytes | None) -> str:
+    """Return what tells two contents of a settings file apart: their SHA-256; "" without a file."""
+    return "" if content is None else hashlib.sha256(content).hexdigest()
 
 
 _FIXED = (
