@@ -26,6 +26,7 @@ EXIT_CODES = (
     ExitCode(1, ("agents",), "An agent does not accept a kind of input that --require names."),
     ExitCode(1, ("upgrade",), "A connector that limits its agents can't be upgraded."),
     ExitCode(1, ("rehearse",), "Less than --min-same of the requests arrive the same."),
+    ExitCode(1, ("shift",), "A target has more errors than --max-error-ratio."),
     ExitCode(1, ("promote",), "The agent can't be promoted."),
     ExitCode(1, ("cleanup",), "Something can't be removed."),
     ExitCode(
@@ -41,8 +42,10 @@ EXIT_CODES = (
     ExitCode(1, ("replay",), "A request got no response, or with --compare, a response differs."),
     ExitCode(2, (), "An option, a setting or a file is wrong, or the cluster or the store can't be used."),
     ExitCode(3, ("agents",), "An agent can't be read, and --require was not given."),
-    ExitCode(3, ("upgrade", "promote"), "A change failed and was undone."),
+    ExitCode(3, ("shift",), "With --max-error-ratio: a target has fewer than --min-runs runs, or none gets any."),
+    ExitCode(3, ("upgrade", "shift", "promote"), "A change failed and was undone."),
     ExitCode(4, ("upgrade", "rollback", "promote"), "A change could not be undone."),
+    ExitCode(4, ("shift",), "The settings file is changed, but not all gateways run with it: run the command again."),
     ExitCode(130, (), "It was interrupted with Ctrl-C."),
 )
 

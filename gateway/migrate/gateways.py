@@ -38,6 +38,10 @@ class StillRunning(StepFailed):
     """Runs that were planned for the template that is to go do not end."""
 
 
+class GatewayFailed(Exception):
+    """A gateway can't be reached, or refuses a page. The message names it."""
+
+
 class Gateways(Protocol):
     """The gateways that run meanwhile."""
 
@@ -70,15 +74,15 @@ class NoGateways:
         """See `Gateways`."""
 
 
-class _Reply(NamedTuple):
-    """A gateway's answer. problem: why it is no success, otherwise ""."""
+class Reply(NamedTuple):
+    """A gateway's answer. status: 0 if there is none. document: {} if it is no JSON. problem: "" if it is a success."""
 
     status: int
     document: Mapping[str, Any]
     problem: str
 
 
-class _AdminPort:
+class AdminPort:
     """The admin port of one gateway. interrupted: it held nothing for a while, though it should."""
 
     def __init__(self, url: str, headers: Mapping[str, bytes]) -> None:
@@ -87,36 +91,65 @@ class _AdminPort:
         self._url = url.rstrip("/")
         self._headers = headers
 
-    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> _Reply:
-        """Send a request. Any thread may call it."""
-        with requests.Session() as session:
-            session.trust_env = False  # ~/.netrc would replace the token
-            try:
-                answer = session.request(
-                    method, self._url + path, json=body, headers=self._headers, timeout=_SECONDS, allow_redirects=False
-                )
-            except requests.RequestException as error:
-                return _Reply(0, {}, f"can't be reached ({type(error).__name__})")
-        if answer.status_code != 200:
-            return _Reply(answer.status_code, {}, f"answers {answer.status_code}")
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None, seconds: float = _SECONDS) -> Reply:
+        """Send a request. Any thread may call it. seconds: for which it may answer nothing."""
+        try:
+            answer = self._request(method, path, body, seconds)
+        except requests.RequestException as error:
+            return Reply(0, {}, f"can't be reached ({type(error).__name__})")
         try:
             document = answer.json()
         except ValueError:
             document = None
-        return _Reply(200, document, "") if isinstance(document, dict) else _Reply(0, {}, "is not a gateway")
+        if answer.status_code != 200:
+            return Reply(
+                answer.status_code, document if isinstance(document, dict) else {}, f"answers {answer.status_code}"
+            )
+        return Reply(200, document, "") if isinstance(document, dict) else Reply(0, {}, "is not a gateway")
+
+    def read(self, path: str) -> str:
+        """Return the text of a page.
+
+        Raises:
+            GatewayFailed: the gateway can't be reached, or refuses the page.
+        """
+        try:
+            answer = self._request("GET", path, None, _SECONDS)
+        except requests.RequestException as error:
+            raise GatewayFailed(f"gateway {self.name} can't be reached ({type(error).__name__})") from None
+        if answer.status_code != 200:
+            raise GatewayFailed(f"gateway {self.name} answers {answer.status_code}{hint_at_token(answer.status_code)}")
+        return answer.content.decode("utf-8", "replace")
+
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> requests.Response:
+        with requests.Session() as session:
+            session.trust_env = False  # ~/.netrc would replace the token
+            return session.request(
+                method, self._url + path, json=body, headers=self._headers, timeout=seconds, allow_redirects=False
+            )
+
+
+def hint_at_token(status: int) -> str:
+    """Return what to do about an answer with this status, with a colon before it; "" for most."""
+    return f": set {ADMIN_TOKEN} to the value of its listen.admin_token" if status == 401 else ""
+
+
+def admin_ports(urls: Iterable[str], token: str) -> list[AdminPort]:
+    """Return the admin ports at `urls`. token: of `listen.admin_token`; `MLC_ADMIN_TOKEN` replaces it."""
+    token = os.environ.get(ADMIN_TOKEN) or token
+    headers = {"Authorization": f"Bearer {token}".encode()} if token else {}
+    return [AdminPort(url, headers) for url in urls]
 
 
 class NamedGateways:
     """The gateways with the admin ports `urls`. report: gets lines on each of them."""
 
     def __init__(self, urls: Iterable[str], settings: Settings, report: Report, clock: Clock = time) -> None:
-        token = os.environ.get(ADMIN_TOKEN) or settings.listen.admin_token.reveal()
-        headers = {"Authorization": f"Bearer {token}".encode()} if token else {}
-        self._ports = [_AdminPort(url, headers) for url in urls]
+        self._ports = admin_ports(urls, settings.listen.admin_token.reveal())
         self._ttl = f"{settings.agents.cache_ttl:g}"
         self._report = report
         self._clock = clock
-        self._holding: list[_AdminPort] = []
+        self._holding: list[AdminPort] = []
         self._renewal: tuple[threading.Thread, threading.Event] | None = None
 
     def hold(self, name: str, parts: Mapping[str, Any], wait: bool) -> None:
@@ -195,19 +228,19 @@ class NamedGateways:
             stopped.set()
             thread.join()
 
-    def _say_whether_up_to_date(self, port: _AdminPort, reply: _Reply, seconds: str) -> None:
+    def _say_whether_up_to_date(self, port: AdminPort, reply: Reply, seconds: str) -> None:
         line = "uses the templates as they are from now on"
         if reply.problem:
             line = f"{reply.problem}. If it runs, it may use others for up to {seconds} seconds, and lose images"
         self._say(port, line)
 
-    def _say(self, port: _AdminPort, line: str) -> None:
+    def _say(self, port: AdminPort, line: str) -> None:
         self._report(f"gateway {port.name}: {line}")
 
 
 def _send_all(
-    ports: Sequence[_AdminPort], method: str, path: str, body: Mapping[str, Any] | None = None
-) -> dict[_AdminPort, _Reply]:
+    ports: Sequence[AdminPort], method: str, path: str, body: Mapping[str, Any] | None = None
+) -> dict[AdminPort, Reply]:
     """Send a request to all gateways at once."""
     if not ports:
         return {}

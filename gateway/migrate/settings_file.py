@@ -97,7 +97,7 @@ class SettingsFile:
         now = datetime.now(UTC)
         written: list[Path] = []
         try:
-            written.append(new := self._write_beside(".new", text))
+            written.append(new := write_beside(self.path, f"{self.path.name}.new", text.encode()))
             written.append(backup := self._keep_old(f"{now:%Y%m%dT%H%M%SZ}"))
             if self.path.read_bytes() != self.text.encode():
                 raise EditError(f"{self.path} was changed meanwhile by somebody else: try again")
@@ -114,7 +114,7 @@ class SettingsFile:
 
     def _keep_old(self, time: str) -> Path:
         """Write a copy of the old file, and wait until it is on the disk."""
-        copy = self._write_beside(".old", self.text)
+        copy = write_beside(self.path, f"{self.path.name}.old", self.text.encode())
         backup = self.path.with_name(f"{self.path.name}.before-{time}")
         number = 1
         while backup.exists():
@@ -123,18 +123,19 @@ class SettingsFile:
         replace_file(copy, backup)
         return backup
 
-    def _write_beside(self, suffix: str, text: str) -> Path:
-        """Write a hidden file in the same folder, with the mode and owner of the settings file."""
-        beside = self.path.with_name(f".{self.path.name}{suffix}")
-        beside.unlink(missing_ok=True)  # of a run that was killed
-        write_files(Write(beside, text.encode()))
-        owner = self.path.stat()
-        if (owner.st_uid, owner.st_gid) != (beside.stat().st_uid, beside.stat().st_gid):
-            os.chown(beside, owner.st_uid, owner.st_gid)
-        written = beside.stat()
-        shutil.copystat(self.path, beside)
-        os.utime(beside, ns=(written.st_atime_ns, written.st_mtime_ns))
-        return beside
+
+def write_beside(path: Path, name: str, content: bytes) -> Path:
+    """Write a hidden file in the same folder, with the mode and owner of the file at `path`; it is on the disk then."""
+    beside = path.with_name(f".{name}")
+    beside.unlink(missing_ok=True)  # of a run that was killed
+    write_files(Write(beside, content))
+    owner = path.stat()
+    if (owner.st_uid, owner.st_gid) != (beside.stat().st_uid, beside.stat().st_gid):
+        os.chown(beside, owner.st_uid, owner.st_gid)
+    written = beside.stat()
+    shutil.copystat(path, beside)
+    os.utime(beside, ns=(written.st_atime_ns, written.st_mtime_ns))
+    return beside
 
 
 @contextlib.contextmanager

@@ -1,0 +1,195 @@
+"""Changes the weights of a route in the settings file, and has the gateways run with them; or goes back a step.
+
+The order makes it safe to be killed at any point: the step is written into the history, then the settings file is
+replaced, then the gateways reload, then the step is marked as done. The same command run again finds what is left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from gateway.config.edit import set_weights
+from gateway.config.routes import AgentRoute
+from gateway.config.schema import Settings
+from gateway.migrate.gateways import AdminPort
+from gateway.migrate.reloading import Reloaded, reload_all
+from gateway.migrate.route_figures import Reading, read_page
+from gateway.migrate.settings_file import SettingsFile
+from gateway.migrate.shift_history import History, Weights, make_step, same
+
+_DECIMALS = 6
+
+
+class ShiftError(Exception):
+    """The weights can't be changed so. The message says why, and what to do."""
+
+
+class Change(NamedTuple):
+    """A change of weights. text: the settings file with it. is_new: the file does not have it yet."""
+
+    route: AgentRoute
+    kind: Literal["to", "back"]
+    before: Weights
+    after: Weights
+    text: str
+    is_new: bool
+
+
+class Result(NamedTuple):
+    """What became of a change. undone: a gateway refused it, so everything is as before. backup: None: no new file."""
+
+    gateways: Sequence[Reloaded]
+    undone: bool
+    backup: Path | None
+
+    @property
+    def is_done(self) -> bool:
+        """All gateways run with it."""
+        return not self.undone and all(one.status == "runs" for one in self.gateways)
+
+
+def find_route(settings: Settings, agent: str) -> AgentRoute:
+    """Return the route of an agent.
+
+    Raises:
+        ShiftError: it has none.
+    """
+    route = next((one for one in settings.agents.routes if one.agent == agent), None)
+    if route is not None:
+        return route
+    if new := settings.agents.aliases.get(agent):
+        raise ShiftError(
+            f"agents.aliases sends all requests of {agent} to {new}. Replace this entry by a route in agents.routes, "
+            f"whose targets are {agent} and {new}"
+        )
+    known = ", ".join(one.agent for one in settings.agents.routes)
+    raise ShiftError(f"agents.routes has no route of {agent}" + (f", only of {known}" if known else ""))
+
+
+def weights_of(route: AgentRoute) -> dict[str, float]:
+    """Return the weight of each target by its agent."""
+    return {target.agent: target.weight for target in route.targets}
+
+
+def shares_of(weights: Weights) -> dict[str, float]:
+    """Return the share of each target of the new conversations, from 0 to 1."""
+    total = sum(weights.values())
+    return {agent: weight / total if total else 0.0 for agent, weight in weights.items()}
+
+
+def give(weights: Weights, agent: str, percent: float) -> dict[str, float]:
+    """Return weights that give a target `percent` of 100. The others share the rest in proportion to their weights.
+
+    Raises:
+        ShiftError: there is no such target, or it is open who gets the rest.
+    """
+    if agent not in weights:
+        raise ShiftError(f"{agent} is no target of this route, which has {', '.join(weights)}")
+    others = {name: weight for name, weight in weights.items() if name != agent}
+    total, rest = sum(others.values()), 100 - percent
+    if not total and rest:
+        if len(others) != 1:
+            names = ", ".join(others) or "no other target"
+            raise ShiftError(
+                f"{agent} has all new conversations, and it is open which target gets the rest ({names}): give one of "
+                "them a share instead"
+            )
+        others, total = dict.fromkeys(others, 1.0), 1.0
+    return {
+        name: round(percent if name == agent else rest * others[name] / total if total else 0.0, _DECIMALS)
+        for name in weights
+    }
+
+
+def plan_to(file: SettingsFile, route: AgentRoute, agent: str, percent: float) -> Change:
+    """Return the change that gives a target of the route `percent` of the new conversations.
+
+    Raises:
+        ShiftError, EditError, ConfigError: it can't be made.
+    """
+    before = weights_of(route)
+    return _change(file, route, "to", before, give(before, agent, percent))
+
+
+def plan_back(file: SettingsFile, route: AgentRoute, history: History) -> Change:
+    """Return the change that leads to the weights of the step before, or the one that was begun and not finished.
+
+    Raises:
+        ShiftError, EditError, ConfigError: it can't be made.
+    """
+    weights, last = weights_of(route), history.last(route.agent)
+    if last is not None and last.kind == "back" and not last.done:
+        return Change(route, "back", last.before, weights, file.text, False)
+    before = history.before(route.agent)
+    if before is None:
+        raise ShiftError(f"the history of the route of {route.agent} has no step before, see --history")
+    if gone := [agent for agent, weight in before.items() if weight and agent not in weights]:
+        raise ShiftError(f"the step before had {', '.join(gone)}, which is no target of the route any more")
+    return _change(file, route, "back", weights, {agent: before.get(agent, 0.0) for agent in weights})
+
+
+def _change(
+    file: SettingsFile, route: AgentRoute, kind: Literal["to", "back"], before: Weights, after: Weights
+) -> Change:
+    if same(before, after):
+        return Change(route, kind, before, after, file.text, False)
+    text = set_weights(file.text, route.agent, after)
+    file.check(text)
+    return Change(route, kind, before, after, text, True)
+
+
+def carry_out(
+    change: Change, file: SettingsFile, history: History, ports: Mapping[str, AdminPort], patience: float
+) -> Result:
+    """Make a change, or finish it. If a gateway refuses the new settings, take it back.
+
+    ports: the gateways by their addresses. patience: seconds to wait until the file has reached them.
+
+    Raises:
+        EditError, HistoryError, GatewayFailed: the file is as it was before.
+    """
+    agent, backup, old = change.route.agent, None, file.text
+    if change.is_new:
+        readings = {url: one.processes for url, one in read_all(ports, agent).items()}
+        history.add(make_step(agent, change.kind, change.before, change.after, readings))
+        backup = file.replace(change.text)
+    gateways = reload_all(list(ports.values()), _digest(file.text), patience)
+    last = history.last(agent)
+    is_pending = last is not None and not last.done
+    if any(one.status == "refused" for one in gateways) and is_pending:
+        if not change.is_new and last is not None:
+            old = set_weights(file.text, agent, last.before)
+        for path in (backup, file.replace(old)):
+            if path is not None:
+                path.unlink()
+        history.undo(agent)
+        reload_all([port for port in ports.values() if _ran(port, gateways)], _digest(old), patience)
+        return Result(gateways, True, None)
+    if all(one.status == "runs" for one in gateways):
+        history.finish(agent)
+    return Result(gateways, False, backup)
+
+
+def _ran(port: AdminPort, gateways: Sequence[Reloaded]) -> bool:
+    return any(one.gateway == port.name and one.status == "runs" for one in gateways)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_all(ports: Mapping[str, AdminPort], route: str) -> dict[str, Reading]:
+    """Return what each gateway's metrics say about a route.
+
+    Raises:
+        GatewayFailed: one can't be read.
+    """
+    if not ports:
+        return {}
+    with ThreadPoolExecutor(len(ports)) as pool:
+        pages = pool.map(lambda port: port.read("/metrics"), ports.values())
+        return {url: read_page(page, route) for url, page in zip(ports, pages, strict=True)}
