@@ -230,7 +230,11 @@ def _agent(documents: Documents, agent_id: str, options: Options) -> tuple[Rehea
 def _recorded(cluster: Connected, agent_id: str, options: _Options, rehearsed: Options) -> Iterator[RecordedRun]:
     """Yield the recorded requests that run an agent, the oldest first."""
     if options.har:
-        records = [one for one in read_har(options.har.read_bytes()) if one.agent_id == agent_id and one.intent in RUNS]
+        records = [
+            one
+            for one in read_har(options.har.read_bytes())
+            if one.agent_id == agent_id and one.intent in RUNS and not one.mirror_of
+        ]
         with _bar() as update:
             for count, record in enumerate(records, 1):
                 yield _read(record, rehearsed, _no_medium)

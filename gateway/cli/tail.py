@@ -56,7 +56,11 @@ _OPTIONS = {
     "type": "Agent's type.",
     "provider": "Provider of its LLM.",
     "strategy": "How the input was delivered.",
-    "status": "Status, a class such as 4xx, or error.",
+    "route": "Agent's id that the client named, if a route sent its request on, or its beginning.",
+    "cluster": "Cluster that ran it: its name, or upstream.",
+    "mirror": "Copies of runs, too: any, yes (only copies), same or differs (they end as the run does, or not), or the "
+    "id of a run (default: none).",
+    "status": "Status, a class such as 4xx, error, refused or failed.",
     "notice": "Code of a notice or a problem.",
     "text": "Words in a recorded body.",
     "client": "Client's address, or part of its user agent.",

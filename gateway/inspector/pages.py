@@ -30,12 +30,12 @@ from gateway.inspector.queries import (
 )
 from gateway.inspector.words import INTENTS, STRATEGIES, describe_losses
 from gateway.recording.conversation import BROWSER_IMAGES
-from gateway.recording.store import RecordStore
+from gateway.recording.store import MIRRORS, RecordStore
 
 _API = f"{INSPECTOR}/api"
 _ONE = f"{INSPECTOR}/exchanges/{{id:[^/]+}}"
 _STATE = ("paused", "selected", "range", "sort")
-_OFFERED = ("agent", "type", "provider", "strategy", "status", "notice")
+_OFFERED = ("agent", "type", "provider", "strategy", "status", "notice", "route", "cluster")
 """Filters for which the page offers the values that there are."""
 DATA_URL = "http://127.0.0.1:9209"
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -96,6 +96,7 @@ class InspectorPages:
             data_url=self._data_url(),
             strategies=STRATEGIES,
             intents=INTENTS,
+            mirrors=MIRRORS,
         )
 
     async def _migration(self, request: web.Request) -> web.Response:

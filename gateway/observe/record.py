@@ -78,13 +78,14 @@ class Summary(Struct, frozen=True, omit_defaults=True, gc=False):
 
     question: of a run, what it was asked last. answer: the end of the answer; of a failure, why in words.
     image: the SHA-256 of the first image of the input, if it is one that browsers show; "" for none. media: how many
-    media the input has.
+    media the input has. broken: the answer to a run has a status of success, but reports an error or breaks off.
     """
 
     question: str = ""
     answer: str = ""
     image: str = ""
     media: int = 0
+    broken: bool = False
 
 
 class TraceContext(Struct, frozen=True, omit_defaults=True, gc=False):

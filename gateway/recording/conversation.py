@@ -93,12 +93,13 @@ class Message(Struct, frozen=True):
 class Conversation(Struct, frozen=True):
     """A run. asked: the client's messages, the question last. answered: what the agent did and answered, so far.
 
-    failure: why the run failed, in words; "" if it did not.
+    failure: why the run failed, or why its answer is not shown, in words; "" for neither. broken: see `Summary`.
     """
 
     asked: tuple[Message, ...] = ()
     answered: tuple[Message, ...] = ()
     failure: str = ""
+    broken: bool = False
 
 
 def is_run(record: ExchangeRecord) -> bool:
@@ -111,8 +112,8 @@ def read_run(record: ExchangeRecord) -> Conversation:
     failure = failure_of(record)
     if not is_run(record):
         return Conversation(failure=failure)
-    answered, broken = ((), "") if failure else _answered(record)
-    return Conversation(_asked(record), answered, failure or broken)
+    answered, reason, broken = ((), failure, False) if failure else _answered(record)
+    return Conversation(_asked(record), answered, reason, broken)
 
 
 def failure_of(record: ExchangeRecord) -> str:
@@ -157,7 +158,7 @@ def summarize(record: ExchangeRecord) -> Summary | None:
         question, answer = _registration(record, answer)
     media = [part for message in run.asked for part in message.parts if isinstance(part, Attachment)]
     image = next((medium.sha256 for medium in media if medium.is_shown), "")
-    found = Summary(one_line(question), one_line(answer), image, len(media))
+    found = Summary(one_line(question), one_line(answer), image, len(media), run.broken)
     return None if found == Summary() else found
 
 
@@ -275,23 +276,24 @@ _DEPTH = 16
 # What was answered
 
 
-def _answered(record: ExchangeRecord) -> tuple[tuple[Message, ...], str]:
-    """Return what the agent did and answered, and why its answer broke off; "" if it did not."""
+def _answered(record: ExchangeRecord) -> tuple[tuple[Message, ...], str, bool]:
+    """Return what the agent did and answered; why this is not all, or not shown, "" if it is; and if it is broken."""
     response = record.answered or record.response
     if response is None or not response.body.text or response.body.encoding:
-        return (), _unread(response)
+        return (), _unread(response), False
     if len(response.body.text) > _LARGEST:
-        return (), _TOO_LARGE
+        return (), _TOO_LARGE, False
     delivery = record.delivery or Delivery()
     profile = replace(NOT_READ, type=delivery.type, provider=delivery.provider)
     content = response.body.text.encode("utf-8", "replace")
     if record.intent != Intent.EXECUTE_STREAM.value or content.lstrip().startswith(b"{"):
-        return _whole(read_answer(profile, content), decode(content))
+        answer = read_answer(profile, content)
+        return _whole(answer, decode(content)), "", answer.failed
     reader = AnswerReader(profile)
     events = reader.feed(content)
     answer = reader.answer()
     if not answer.failed:
-        return _messages(answer), ""
+        return _messages(answer), "", False
     failure = next((event.text for event in events if isinstance(event, RunFailed)), "")
     last = max((number for number, event in enumerate(events) if isinstance(event, ToolResult)), default=-1)
     written = "".join(event.text for event in events[last + 1 :] if isinstance(event, TextDelta))
@@ -299,6 +301,7 @@ def _answered(record: ExchangeRecord) -> tuple[tuple[Message, ...], str]:
     return (
         (*_messages(answer), *([partial] if partial else [])),
         failure or "The stream broke off before the agent had ended its answer.",
+        True,
     )
 
 
@@ -308,13 +311,13 @@ def _unread(message: HttpMessage | None) -> str:
     return f"The answer is not shown. {message.body.omitted}"
 
 
-def _whole(answer: RunAnswer, document: Any) -> tuple[tuple[Message, ...], str]:
+def _whole(answer: RunAnswer, document: Any) -> tuple[Message, ...]:
     messages = _messages(answer)
     if not messages and isinstance(document, dict) and document.get("task_id"):
         messages = (
             Message("assistant", (Text(f"The run goes on in the background, as task {document['task_id']}."),)),
         )
-    return messages, ""
+    return messages
 
 
 def _messages(answer: RunAnswer) -> tuple[Message, ...]:

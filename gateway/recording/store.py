@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,12 +16,15 @@ from gateway.storage.paths import expand, state_directory
 class Filter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Which exchanges to show. Those that match all that is given; "" and None: any.
 
-    path: a part of the target. agent: id or name. session: the id of a conversation. Of an id, the beginning is enough
-    if no other begins so. status: a status, or a class such as 4xx, or error (0 and 400 or more). notice: a code of a
-    notice or a problem. text: words in any recorded body, all of them; `"a phrase"`, `beginning*`. client: an address,
-    or a part of the user agent. since, until: when they began, in seconds since the epoch. intent: such as execute;
-    runs: all that run an agent. took, cost: `>2`, `<0.5` or `1-5`, in seconds (or with ms, s, m), and in the prices'
-    currency; a number alone is the least.
+    path: a part of the target. agent: id or name of the one that ran. session: the id of a conversation. route: the
+    agent's id that a client named, if a route sent its request on. Of an id, the beginning is enough if no other begins
+    so. cluster: a name in `clusters`, or `upstream`. mirror: one of `MIRRORS`, or the id of an exchange, for its
+    mirrors; "": none, as no client has asked for them. status: a status, a class such as 4xx, error (0, and 400 or
+    more), refused (a run, by the gateway) or failed (a run, otherwise, also if only the answer says so). notice: a code
+    of a notice or a problem. text: words in any recorded body, all of them; `"a phrase"`, `beginning*`. client: an
+    address, or a part of the user agent. since, until: when they began, in seconds since the epoch. intent: such as
+    execute; runs: all that run an agent. took, cost: `>2`, `<0.5` or `1-5`, in seconds (or with ms, s, m), and in the
+    prices' currency; a number alone is the least.
     """
 
     path: str = ""
@@ -39,8 +42,17 @@ class Filter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
     session: str = ""
     took: str = ""
     cost: str = ""
+    route: str = ""
+    cluster: str = ""
+    mirror: str = ""
 
 
+UPSTREAM = "upstream"
+"""The cluster of `upstream` in a filter. A record has "" for it."""
+MIRRORS = ("any", "yes", "same", "differs")
+"""Which mirrors to show. any: with the clients' own exchanges. yes: only mirrors; same, differs: only those that ended
+as their original, or otherwise.
+"""
 SORTS = ("time", "agent", "status", "took", "tokens", "cost")
 
 
@@ -124,6 +136,90 @@ class Overview(Struct, frozen=True):
     until: float = 0.0
     seconds: float = 0.0
     buckets: tuple[Bucket, ...] = ()
+
+
+class Target(Struct, frozen=True):
+    """A target of a route, as records have it. route: the id that clients send. cluster: "" for that of `upstream`."""
+
+    route: str
+    agent: str
+    cluster: str
+
+
+class TargetRuns(Struct, frozen=True):
+    """Runs of a target that clients asked for. name: the agent's, "" if it is not known.
+
+    failed, refused: see `Filter.status`. p50, p95: seconds of the others; None for none. last: when the last one began,
+    in seconds since the epoch. metered: how many report their tokens.
+    """
+
+    target: Target
+    name: str
+    runs: int
+    failed: int
+    refused: int
+    p50: float | None
+    p95: float | None
+    input_tokens: int
+    output_tokens: int
+    metered: int
+    spent: tuple[Spent, ...]
+    last: float
+
+
+class TargetFaults(Struct, frozen=True):
+    """Runs of a target that the gateway refused or failed. code: of a problem, or the type of the error. last: as in
+    `TargetRuns`.
+    """
+
+    target: Target
+    code: str
+    refused: bool
+    runs: int
+    last: float
+
+
+class TargetWeight(Struct, frozen=True):
+    """A target, and its part of the new conversations in proportion to the others of its route."""
+
+    agent: str
+    cluster: str
+    weight: float
+
+
+class Weights(Struct, frozen=True):
+    """Weights that came into force. at: when, in seconds since the epoch. targets: empty: the route was removed."""
+
+    at: float
+    route: str
+    targets: tuple[TargetWeight, ...]
+
+
+class Beginnings(Struct, frozen=True):
+    """Conversations that began at a target within a bucket. bucket: seconds since the epoch."""
+
+    target: Target
+    bucket: float
+    conversations: int
+
+
+class Mirrored(Struct, frozen=True):
+    """Mirrors at a target, and their originals.
+
+    compared: how many have an original that is recorded; same, differs: how many of these end as it did, or not.
+    tokens, original_tokens: of the pairs in which both report them. seconds, original_seconds: of the pairs in which
+    neither failed or was refused.
+    """
+
+    target: Target
+    mirrors: int
+    compared: int
+    same: int
+    differs: int
+    tokens: int
+    original_tokens: int
+    seconds: float
+    original_seconds: float
 
 
 class Loss(Struct, frozen=True):
@@ -220,7 +316,7 @@ class RecordStore(RecordSink, Protocol):
 
     def adoption(self, since: float, bucket_seconds: float) -> list[dict[str, Any]]:
         """Return rows of the migration view: agent_id, agent_name, bucket (seconds since the epoch), and the number of
-        requests of each form: legacy (question), unified (rewritten), native, refused.
+        requests of each form: legacy (question), unified (rewritten), native, refused. Without mirrors, as the others.
         """
 
     def legacy_clients(self, since: float) -> list[dict[str, Any]]:
@@ -229,8 +325,29 @@ class RecordStore(RecordSink, Protocol):
     def refusals(self, since: float) -> list[dict[str, Any]]:
         """Return refusals: agent_id, agent_name, code, requests, last."""
 
+    def target_runs(self, since: float) -> list[TargetRuns]:
+        """Return the clients' runs of each target of each route, summed up."""
+
+    def target_faults(self, since: float) -> list[TargetFaults]:
+        """Return why runs of the targets were refused or failed, the most frequent first."""
+
+    def beginnings(self, since: float, bucket_seconds: float) -> list[Beginnings]:
+        """Return how many conversations began at each target, by time. A run without one counts as one of its own."""
+
+    def mirrors(self, since: float) -> list[Mirrored]:
+        """Return the mirrors of each target, compared with their originals."""
+
+    def copies(self, id: str) -> list[Row]:
+        """Return the mirrors of an exchange, the newest first."""
+
+    def note_weights(self, at: float, weights: Mapping[str, Sequence[TargetWeight]]) -> None:
+        """Note the weights of all routes that are in force, as far as they are not those that were noted last."""
+
+    def weights(self, since: float) -> list[Weights]:
+        """Return the weights that were in force at a time and those that came after it, in their order."""
+
     def clear(self) -> None:
-        """Delete all exchanges and media."""
+        """Delete all exchanges and media, but not the weights."""
 
 
 def sqlite_directory(settings: SqliteExchanges) -> Path:

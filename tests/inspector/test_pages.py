@@ -130,6 +130,9 @@ async def test_a_row_holds_what_the_list_shows(client: ClientSession, records: T
         "cost": 0.00585,
         "currency": "USD",
         "session": "gws-0",
+        "route": "",
+        "cluster": "",
+        "mirror_of": "",
         "question": exchanges.QUESTION,
         "answer": exchanges.ANSWER,
         "image": exchanges.PICTURE_HASH,
@@ -411,7 +414,7 @@ async def test_values_for_filters(client: ClientSession, records: TemporaryRecor
     records.add(exchanges.mixed(8, 1_760_000_000.0, 100.0))
     values = await json_of(client, "/inspector/api/values")
     assert values["agent"] == ["museum-guide", "support-desk"]
-    assert set(values) == {"agent", "type", "provider", "strategy", "status", "notice"}
+    assert set(values) == {"agent", "type", "provider", "strategy", "status", "notice", "route", "cluster"}
 
 
 async def test_migration(client: ClientSession, records: TemporaryRecords) -> None:

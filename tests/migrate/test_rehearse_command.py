@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.config.inspector import SqliteExchanges
 from gateway.inspector.har import write_har
@@ -131,7 +132,8 @@ def test_another_version_says_what_it_assumes(deployment: Deployment, recorded: 
 def test_a_har_file_is_read_in_place_of_the_store(deployment: Deployment, tmp_path: Path, command: Command) -> None:
     agent = deployment.agents["flow-d"]
     har = tmp_path / "traffic.har"
-    har.write_bytes(b"".join(write_har(_records(agent))))
+    copies = [replace(one, id=f"copy-{one.id}", mirror_of=one.id) for one in _records(agent)]
+    har.write_bytes(b"".join(write_har([*_records(agent), *copies])))
     status, out, _ = command("rehearse", "--url", deployment.url, agent, "--upgrade", "--har", str(har))
     assert (status, json.loads(out)["counts"]["same"]) == (0, 2)
     har.write_text("{}")

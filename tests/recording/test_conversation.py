@@ -205,6 +205,11 @@ def test_a_stream_is_read_and_one_that_breaks_off_says_so() -> None:
     assert cut.failure == "The stream broke off before the agent had ended its answer."
     failed = answered(events(piece("Well"), {"error": {"type": "x", "reason": "no model"}}), intent="execute_stream")
     assert failed.failure == "no model"
+    assert (whole.broken, cut.broken, failed.broken) == (False, True, True)
+    one = record(intent="execute_stream", response=HttpMessage(body=Body(9, events(piece("It is")))))
+    assert summarize(one) == Summary(
+        "Hello", "The stream broke off before the agent had ended its answer.", broken=True
+    )
 
 
 FAILED: dict[str, tuple[ExchangeRecord, str]] = {

@@ -70,9 +70,9 @@ function drawRow(element, index) {
   when[1].textContent = date(row.started);
   agent[0].textContent = row.agent || intents[row.intent] || row.intent;
   agent[0].classList.toggle("is-passed", !row.agent);
-  agent[0].title = [row.type, row.agent_id].filter(Boolean).join(" ");
-  agent[1].textContent = row.agent && !row.session ? row.type || intents[row.intent] : "";
-  session.hidden = !row.session;
+  agent[0].title = [row.type, row.agent_id, row.cluster && `on ${row.cluster}`, row.route && `by the route ${row.route}`].filter(Boolean).join(" ");
+  agent[1].textContent = row.mirror_of ? "mirror" : row.agent && !row.session ? row.type || intents[row.intent] : "";
+  session.hidden = !row.session || Boolean(row.mirror_of);
   session.href = `/inspector/sessions/${encodeURIComponent(row.session)}`;
   link.textContent = row.question || `${row.method} ${row.target.replace(/^\/_plugins\/_ml\//, "…/")}`;
   link.title = row.question ? `${row.question}\n${row.method} ${row.target}` : row.target;

@@ -39,6 +39,8 @@ class AccessLog:
         Raises:
             StoreError: the file can't be written.
         """
+        if self._format is apache_line:  # it has no place to say what is a copy
+            records = [record for record in records if not record.mirror_of]
         data = "".join(f"{self._format(record)}\n" for record in records).encode("ascii")
         try:
             if not self._path:
@@ -90,6 +92,9 @@ def json_line(record: ExchangeRecord) -> str:
         "user_agent": record.user_agent,
         "intent": record.intent,
         "agent": record.agent_id,
+        "route": record.route,
+        "cluster": record.cluster,
+        "mirror_of": record.mirror_of,
         "strategy": delivery.strategy if delivery is not None else "",
         "error": record.error.type if record.error is not None else "",
         "worker": record.worker,

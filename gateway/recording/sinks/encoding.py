@@ -62,6 +62,9 @@ class _Head(Struct, frozen=True, array_like=True, gc=False):
     sizes: tuple[int, int | None, int | None, int | None]
     scheme: Scheme = "http"
     summary: Summary | None = None
+    route: str = ""
+    cluster: str = ""
+    mirror_of: str = ""
 
 
 _HEAD = msgspec.msgpack.Decoder(_Head)
@@ -122,6 +125,9 @@ def encode(record: ExchangeRecord) -> tuple[bytes, bytes]:
         ),
         scheme=record.scheme,
         summary=record.summary,
+        route=record.route,
+        cluster=record.cluster,
+        mirror_of=record.mirror_of,
     )
     content = Content(request, forwarded, record.rendered, response, answered, record.steps, record.guardrails)
     return _ENCODER.encode(head), _ENCODER.encode(content)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from gateway.config.inspector import SqliteExchanges
 from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
 from gateway.recording.sinks import sqlite_queries as queries
+from gateway.recording.sinks import sqlite_routes as routes
 from gateway.recording.sinks.encoding import (
     decode_content,
     decode_head,
@@ -32,13 +33,19 @@ from gateway.recording.sinks.searched_text import searched_text
 from gateway.recording.store import (
     MOST_NAMED,
     NEWEST_FIRST,
+    Beginnings,
     Filter,
     InvalidFilter,
     Loss,
+    Mirrored,
     Overview,
     Row,
     Sort,
     StoreError,
+    TargetFaults,
+    TargetRuns,
+    TargetWeight,
+    Weights,
     ambiguous,
     sqlite_directory,
 )
@@ -66,14 +73,14 @@ INSERT = f"INSERT INTO exchanges VALUES (?, ?, ?, 0{f', {chr(39) * 2}' * 12}, ?,
 
 
 def _fill_facts(connection: sqlite3.Connection) -> None:
-    """Write the facts of exchanges that an older gateway has stored. One that can't be read has none."""
+    """Write the facts of exchanges that a gateway of version 1 has stored. One that can't be read has none."""
     rows = connection.execute("SELECT position, head FROM exchanges ORDER BY position")
     while batch := rows.fetchmany(STEP):
         values = []
         for position, head in batch:
             with suppress(msgspec.DecodeError):
-                values.append(queries.facts(position, decode_head(head)))
-        connection.executemany(queries.INSERT_FACTS, values)
+                values.append(queries.first_facts(position, decode_head(head)))
+        connection.executemany(queries.INSERT_FIRST_FACTS, values)
 
 
 FORMAT = Format(
@@ -106,6 +113,21 @@ FORMAT = Format(
             # Exchanges that were not recorded, by minute. detail: the error.
             """CREATE TABLE losses (minute INTEGER NOT NULL, reason TEXT NOT NULL, detail TEXT NOT NULL,
                 exchanges INTEGER NOT NULL, last REAL NOT NULL, PRIMARY KEY (minute, reason, detail)) WITHOUT ROWID""",
+        ),
+        (
+            # Where routes sent runs, and which runs are mirrors.
+            *(f"ALTER TABLE facts ADD COLUMN {column}" for column in queries.ROUTE_FACTS),
+            queries.MARK_FAILED,
+            "DROP INDEX facts_by_minute",
+            # As before, and with what leaves mirrors out.
+            f"""CREATE INDEX facts_by_minute ON facts ({queries.MINUTE}, started, seconds, status, intent, input_tokens,
+                output_tokens, cost, currency, mirror_of)""",
+            "CREATE INDEX facts_by_mirror ON facts (mirror_of) WHERE mirror_of != ''",
+            # With what tells where and when a conversation began.
+            """CREATE INDEX facts_by_route ON facts (route, conversation, started, agent_id, cluster, intent, mirror_of)
+                WHERE route != ''""",
+            # When which weights came into force. targets: a JSON list.
+            "CREATE TABLE weights (at REAL NOT NULL, route TEXT NOT NULL, targets BLOB NOT NULL)",
         ),
     ),
     # NORMAL: a loss of power may lose the newest exchanges; it never damages the file in WAL mode.
@@ -209,7 +231,7 @@ class SqliteStore:
 
     def _condition(self, wanted: Filter) -> queries.Condition:
         """Return the condition of a filter, and index what it searches."""
-        if wanted.agent or wanted.session:
+        if wanted.agent or wanted.session or wanted.route or wanted.mirror:
             with self._reader.use() as connection:
                 wanted = queries.complete(connection, wanted)
         found = queries.condition(wanted)
@@ -286,6 +308,44 @@ class SqliteStore:
         with self._reader.use() as connection:
             return queries.refusals(connection, since)
 
+    def target_runs(self, since: float) -> list[TargetRuns]:
+        """Return the clients' runs of each target of each route, summed up."""
+        with self._reader.use() as connection, transaction(connection, "DEFERRED"):
+            return routes.target_runs(connection, since)
+
+    def target_faults(self, since: float) -> list[TargetFaults]:
+        """Return why runs of the targets were refused or failed."""
+        with self._reader.use() as connection:
+            return routes.target_faults(connection, since)
+
+    def beginnings(self, since: float, bucket_seconds: float) -> list[Beginnings]:
+        """Return how many conversations began at each target, by time."""
+        with self._reader.use() as connection:
+            return routes.beginnings(connection, since, bucket_seconds)
+
+    def mirrors(self, since: float) -> list[Mirrored]:
+        """Return the mirrors of each target, compared with their originals."""
+        with self._reader.use() as connection:
+            return routes.mirrors(connection, since)
+
+    def copies(self, id: str) -> list[Row]:
+        """Return the mirrors of an exchange, the newest first."""
+        if not id.isascii():
+            return []
+        sql = "SELECT position FROM facts WHERE mirror_of != '' AND mirror_of = ? ORDER BY position DESC"
+        with self._reader.use() as connection, transaction(connection, "DEFERRED"):
+            return _read(connection, [position for (position,) in connection.execute(sql, (id,))])
+
+    def note_weights(self, at: float, weights: Mapping[str, Sequence[TargetWeight]]) -> None:
+        """Note the weights of all routes, as far as they changed."""
+        with self._writer.use() as connection, transaction(connection, "IMMEDIATE"):
+            routes.note_weights(connection, at, weights)
+
+    def weights(self, since: float) -> list[Weights]:
+        """Return the weights that were in force at a time, and those that came after it."""
+        with self._reader.use() as connection:
+            return routes.weights(connection, since)
+
     # The index of the text
 
     def index(self, seconds: float, busy: Callable[[], bool] = lambda: False) -> bool:
@@ -313,7 +373,7 @@ class SqliteStore:
     # What is kept
 
     def clear(self) -> None:
-        """Delete all exchanges and media."""
+        """Delete all exchanges and media, but not the weights."""
         with self._writer.use() as connection:
             with transaction(connection, "IMMEDIATE"):
                 for table in ("exchanges", "facts", "losses", "words"):
@@ -334,6 +394,7 @@ class SqliteStore:
                 before = now - seconds
                 _delete(connection, _last_before(connection, before, now))
                 connection.execute("DELETE FROM losses WHERE last < ?", (before,))
+                routes.forget_weights(connection, before)
             row = connection.execute("SELECT started FROM exchanges ORDER BY position LIMIT 1").fetchone()
             oldest = row[0] if row else now
             kept = max(before, oldest - _MEDIA_SECONDS) if oldest <= now else before  # else the clock was ahead

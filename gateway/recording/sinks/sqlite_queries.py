@@ -13,10 +13,24 @@ from msgspec.structs import replace
 
 from gateway.observe.record import Delivery, ExchangeRecord, Usage
 from gateway.recording.sinks.searched_text import words_query
-from gateway.recording.store import MOST_NAMED, SORTS, Bucket, Filter, InvalidFilter, Overview, Sort, Spent, ambiguous
+from gateway.recording.store import (
+    MIRRORS,
+    MOST_NAMED,
+    SORTS,
+    UPSTREAM,
+    Bucket,
+    Filter,
+    InvalidFilter,
+    Overview,
+    Sort,
+    Spent,
+    ambiguous,
+)
 
 RUNS = ("execute", "execute_stream")
 """The intents that run an agent (`gateway.proxy.routes.RUNS`)."""
+RUN_SQL = f"intent IN ({', '.join(repr(intent) for intent in RUNS)})"
+_ERROR_SQL = "(status = 0 OR status >= 400)"
 LARGEST = 2**62
 _NO_DELIVERY, _NO_USAGE = Delivery(), Usage()
 _STATUS = re.compile(r"[1-9]\d\d")
@@ -58,7 +72,7 @@ def condition(wanted: Filter) -> Condition:
     if wanted.client:
         add("(client = ? OR instr(user_agent, ?))", wanted.client, wanted.client)
     if wanted.intent == "runs":
-        add(f"intent IN ({', '.join('?' * len(RUNS))})", *RUNS)
+        add(RUN_SQL)
     elif wanted.intent:
         add("intent = ?", wanted.intent)
     if wanted.since is not None:
@@ -69,6 +83,14 @@ def condition(wanted: Filter) -> Condition:
         add(*_status(wanted.status))
     if wanted.session:
         add("conversation != '' AND conversation = ?", wanted.session)  # the first part for the index, which has it
+    if wanted.route:
+        add("route != '' AND route = ?", wanted.route)  # as above
+    if wanted.cluster:
+        add("cluster IN (?, ?)", wanted.cluster, "" if wanted.cluster == UPSTREAM else wanted.cluster)
+    if wanted.mirror and wanted.mirror not in MIRRORS:
+        add("mirror_of != '' AND mirror_of = ?", wanted.mirror)  # as above
+    elif wanted.mirror != "any":
+        add(_MIRRORS[wanted.mirror])
     for name, column in _SPANS.items():
         if text := getattr(wanted, name).strip():
             least, most = _span(name, text)
@@ -78,6 +100,19 @@ def condition(wanted: Filter) -> Condition:
                 add(f"{column} <= ?", most)
     _check_encodable(wanted)
     return Condition("".join(f" AND {part}" for part in parts), tuple(values), words_query(wanted.text))
+
+
+ORIGINAL = "(SELECT max(position) FROM exchanges WHERE id = facts.mirror_of)"
+"""The position of the exchange whose copy a row is; NULL if it is not recorded."""
+_OUTCOME = f"""(SELECT (original.status, original.failed) {{}} (facts.status, facts.failed)
+    FROM facts AS original WHERE original.position = {ORIGINAL})"""
+_MIRRORS = {
+    "": "mirror_of = ''",
+    "yes": "mirror_of != ''",
+    "same": f"mirror_of != '' AND {_OUTCOME.format('=')}",
+    "differs": f"mirror_of != '' AND {_OUTCOME.format('!=')}",
+}
+assert {"any", *_MIRRORS} == {"", *MIRRORS}
 
 
 def complete(connection: sqlite3.Connection, wanted: Filter) -> Filter:
@@ -95,13 +130,19 @@ def complete(connection: sqlite3.Connection, wanted: Filter) -> Filter:
     if wanted.session:
         exact = "conversation != '' AND conversation = ?1"
         whole["session"] = _complete(connection, "session", "conversation", exact, wanted.session)
+    if wanted.route:
+        whole["route"] = _complete(connection, "route", "route", "route != '' AND route = ?1", wanted.route)
+    if wanted.mirror and wanted.mirror not in MIRRORS:
+        exact = "mirror_of != '' AND mirror_of = ?1"
+        whole["mirror"] = _complete(connection, "mirror", "mirror_of", exact, wanted.mirror)
     return replace(wanted, **whole) if whole else wanted
 
 
 def _complete(connection: sqlite3.Connection, field: str, column: str, exact: str, start: str) -> str:
     if not start.isascii() or connection.execute(f"SELECT 1 FROM facts WHERE {exact} LIMIT 1", (start,)).fetchone():
         return start
-    sql = f"SELECT DISTINCT {column} FROM facts WHERE {column} >= ? AND {column} < ? ORDER BY 1 LIMIT ?"
+    sql = f"""SELECT DISTINCT {column} FROM facts WHERE {column} != '' AND {column} >= ? AND {column} < ?
+        ORDER BY 1 LIMIT ?"""
     found = [id for (id,) in connection.execute(sql, (*span_of(start), MOST_NAMED + 1))]
     if len(found) > 1:
         raise InvalidFilter(field, ambiguous(start, found))
@@ -116,13 +157,18 @@ def span_of(start: str) -> tuple[str, str]:
 def _status(status: str) -> tuple[Any, ...]:
     """Return the condition for a status, with its values."""
     if status == "error":
-        return ("(status = 0 OR status >= 400)",)
+        return (_ERROR_SQL,)
+    if status == "refused":
+        return ("form = 'refused'",)
+    if status == "failed":
+        return ("failed",)
     if status == "0" or _STATUS.fullmatch(status):
         return "status = ?", int(status)
     if _CLASS.fullmatch(status):
         first = int(status[0]) * 100
         return "status BETWEEN ? AND ?", first, first + 99
-    raise InvalidFilter("status", f"{status!r} is neither a status such as 404, nor a class such as 4xx, nor error")
+    kinds = "error, refused or failed"
+    raise InvalidFilter("status", f"{status!r} is neither a status such as 404, nor a class such as 4xx, nor {kinds}")
 
 
 _SPANS = {"took": "seconds", "cost": "cost"}
@@ -166,8 +212,25 @@ FACTS = (
     "strategy TEXT NOT NULL, notices TEXT NOT NULL, problems TEXT NOT NULL, conversation TEXT NOT NULL, "
     "input_tokens INTEGER, output_tokens INTEGER, cost REAL, currency TEXT NOT NULL"
 )
-"""Columns of the table ``facts``. form: of the migration view; notices, problems: codes, each between two spaces."""
-INSERT_FACTS = f"INSERT INTO facts VALUES (?{', ?' * FACTS.count(',')})"
+"""Columns of the table ``facts`` that version 2 of the file has.
+
+form: of the migration view; notices, problems: codes, each between two spaces.
+"""
+ROUTE_FACTS = (
+    "route TEXT NOT NULL DEFAULT ''",
+    "cluster TEXT NOT NULL DEFAULT ''",
+    "mirror_of TEXT NOT NULL DEFAULT ''",
+    "failed INTEGER NOT NULL DEFAULT 0",
+)
+"""Columns that version 3 adds. failed: a run that was not refused, but has no answer, or a broken one."""
+_FIRST = FACTS.count(",") + 1
+INSERT_FIRST_FACTS = f"INSERT INTO facts VALUES (?{', ?' * (_FIRST - 1)})"
+INSERT_FACTS = f"INSERT INTO facts VALUES (?{', ?' * (_FIRST + len(ROUTE_FACTS) - 1)})"
+
+
+def first_facts(position: int, record: ExchangeRecord) -> tuple[object, ...]:
+    """Return the values of a row of ``facts`` in version 2."""
+    return facts(position, record)[:_FIRST]
 
 
 def facts(position: int, record: ExchangeRecord) -> tuple[object, ...]:
@@ -195,6 +258,10 @@ def facts(position: int, record: ExchangeRecord) -> tuple[object, ...]:
         usage.output,
         usage.cost,
         usage.currency,
+        record.route,
+        record.cluster,
+        record.mirror_of,
+        has_failed(record),
     )
 
 
@@ -229,22 +296,22 @@ def positions(
     return [position for (position,) in connection.execute(sql, (*values, limit))]
 
 
-_RUN_SQL = f"intent IN ({', '.join(repr(intent) for intent in RUNS)})"
-_ERROR_SQL = "(status = 0 OR status >= 400)"
 _WIDTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800)
 """Seconds of a bucket that a person finds even."""
 
 
 MINUTE = "CAST(started / 60 AS INTEGER)"
 """An expression that has an index of its own, so that nothing is sorted to sum up by minute."""
-_SAMPLE = 20_000
+SAMPLE = 20_000
 """Times of which p50 and p95 are exact. Of more, so many are chosen by their positions, evenly over all."""
+HASH = "(position * 2654435761 & 4294967295)"
+"""Knuth's multiplicative hash of a position, of 32 bits: so no pattern of positions is preferred."""
 
 
 def overview(connection: sqlite3.Connection, wanted: Condition, given: Filter, most: int) -> Overview:
     """Return what is stored of the matching exchanges, summed up. most: buckets of the histogram."""
     found = f"FROM facts WHERE 1{wanted.sql}"
-    sql = f"""SELECT {MINUTE}, min(started), max(started), count(*), sum({_ERROR_SQL}), sum({_RUN_SQL}),
+    sql = f"""SELECT {MINUTE}, min(started), max(started), count(*), sum({_ERROR_SQL}), sum({RUN_SQL}),
         sum(input_tokens), sum(output_tokens), count(input_tokens), count(cost), sum(cost),
         min(nullif(currency, '')), max(currency) {found} GROUP BY {MINUTE}"""
     minutes = connection.execute(sql, wanted.values).fetchall()
@@ -254,13 +321,13 @@ def overview(connection: sqlite3.Connection, wanted: Condition, given: Filter, m
     since = min(row[1] for row in minutes) if given.since is None else given.since
     until = max(max(row[2] for row in minutes) if given.until is None else given.until, since)
     width, buckets = _buckets(connection, wanted, minutes, since, until, most)
-    times = _times(connection, f"{found} AND {_RUN_SQL}" if runs else found, wanted.values, runs or count)
+    times = read_times(connection, f"{found} AND {RUN_SQL}" if runs else found, wanted.values, runs or count)
     return Overview(
         count,
         errors,
         runs,
-        _percentile(times, 0.5),
-        _percentile(times, 0.95),
+        percentile(times, 0.5),
+        percentile(times, 0.95),
         read,
         written,
         metered,
@@ -306,15 +373,15 @@ def _buckets(
     return float(width), tuple(Bucket(start, *numbers) for start, numbers in sorted(counted.items()))
 
 
-def _times(connection: sqlite3.Connection, found: str, values: tuple[Any, ...], count: int) -> list[float]:
-    """Return the seconds that exchanges took, sorted; see `_SAMPLE`. found: the SQL from FROM on."""
+def read_times(connection: sqlite3.Connection, found: str, values: tuple[Any, ...], count: int) -> list[float]:
+    """Return the seconds that exchanges took, sorted; see `SAMPLE`. found: the SQL from FROM on."""
     sql = f"SELECT seconds {found}"
-    if count > _SAMPLE:  # Knuth's multiplicative hash, so that no pattern of positions is preferred
-        sql += f" AND (position * 2654435761 & 4294967295) < {2**32 * _SAMPLE // count}"
+    if count > SAMPLE:
+        sql += f" AND {HASH} < {2**32 * SAMPLE // count}"
     return sorted([seconds for (seconds,) in connection.execute(sql, values)])
 
 
-def _percentile(times: list[float], share: float) -> float | None:
+def percentile(times: list[float], share: float) -> float | None:
     """Return the least time that is at least as long as so many of all (nearest rank)."""
     return times[max(0, math.ceil(share * len(times)) - 1)] if times else None
 
@@ -329,6 +396,17 @@ def form_of(record: ExchangeRecord) -> str:
     if delivery.input_type == "question":
         return "legacy"
     return delivery.strategy and ("native" if delivery.strategy == "native" else "unified")
+
+
+def has_failed(record: ExchangeRecord) -> bool:
+    """Return True for a run that was not refused, but has no answer, or one that reports an error or breaks off."""
+    if record.intent not in RUNS or form_of(record) == "refused":
+        return False
+    return not 0 < record.status < 400 or (record.summary is not None and record.summary.broken)
+
+
+MARK_FAILED = f"UPDATE facts SET failed = 1 WHERE {RUN_SQL} AND form != 'refused' AND {_ERROR_SQL}"
+"""As `has_failed`, for records of older gateways, which do not tell broken answers."""
 
 
 def _problems(record: ExchangeRecord) -> Iterable[str]:
@@ -350,6 +428,8 @@ _VALUES = {
     "status": "status",
     "client": "client",
     "intent": "intent",
+    "route": "route",
+    "cluster": "cluster",
 }
 """Fields of `Filter`, and their values in ``facts``."""
 _LATEST = "(SELECT * FROM facts ORDER BY position DESC LIMIT 20000)"
@@ -392,7 +472,8 @@ def adoption(connection: sqlite3.Connection, since: float, bucket_seconds: float
     return _rows(
         connection,
         f"""SELECT agent_id, max(agent_name) AS agent_name, CAST(started / ? AS INTEGER) * ? AS bucket, {forms}
-        FROM facts WHERE form != '' AND started >= ? GROUP BY agent_id, bucket ORDER BY agent_id, bucket""",
+        FROM facts WHERE form != '' AND mirror_of = '' AND started >= ?
+        GROUP BY agent_id, bucket ORDER BY agent_id, bucket""",
         (bucket_seconds, bucket_seconds, since),
     )
 
@@ -402,7 +483,7 @@ def legacy_clients(connection: sqlite3.Connection, since: float) -> list[dict[st
     return _rows(
         connection,
         """SELECT user_agent, agent_id, max(agent_name) AS agent_name, count(*) AS requests, max(started) AS last
-        FROM facts WHERE form = 'legacy' AND started >= ? GROUP BY user_agent, agent_id
+        FROM facts WHERE form = 'legacy' AND mirror_of = '' AND started >= ? GROUP BY user_agent, agent_id
         ORDER BY requests DESC, user_agent, agent_id""",
         (since,),
     )
@@ -414,7 +495,7 @@ def refusals(connection: sqlite3.Connection, since: float) -> list[dict[str, Any
     for row in _rows(
         connection,
         """SELECT agent_id, max(agent_name) AS agent_name, problems, count(*) AS requests, max(started) AS last
-        FROM facts WHERE form = 'refused' AND started >= ? GROUP BY agent_id, problems""",
+        FROM facts WHERE form = 'refused' AND mirror_of = '' AND started >= ? GROUP BY agent_id, problems""",
         (since,),
     ):
         for code in row.pop("problems").split():

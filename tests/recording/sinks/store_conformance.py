@@ -25,7 +25,22 @@ from gateway.observe.record import (
     Summary,
     Usage,
 )
-from gateway.recording.store import Filter, InvalidFilter, Loss, Overview, RecordStore, Sort, Spent
+from gateway.recording.store import (
+    Beginnings,
+    Filter,
+    InvalidFilter,
+    Loss,
+    Mirrored,
+    Overview,
+    RecordStore,
+    Sort,
+    Spent,
+    Target,
+    TargetFaults,
+    TargetRuns,
+    TargetWeight,
+    Weights,
+)
 from tests.recording.records import record
 
 NewStore = Callable[[], RecordStore]
@@ -46,8 +61,10 @@ FULL = record(
     rendered='{"x": 1}',
     answered=HttpMessage((), Body(2, "{}")),
     guardrails=({"name": "g", "allowed": True},),
-    summary=Summary("Why?", "No.", "a" * 64, 2),
+    summary=Summary("Why?", "No.", "a" * 64, 2, True),
     scheme="https",
+    route="r1",
+    cluster="new",
 )
 
 
@@ -265,6 +282,17 @@ class StoreConformance:
             (Filter(session="c1"), True),
             (Filter(session="c"), True),
             (Filter(session="1"), False),
+            (Filter(route="r1"), True),
+            (Filter(route="r"), True),
+            (Filter(route="a2"), False),
+            (Filter(cluster="new"), True),
+            (Filter(cluster="ne"), False),
+            (Filter(cluster="upstream"), False),
+            (Filter(status="refused"), True),
+            (Filter(status="failed"), False),
+            (Filter(mirror="any"), True),
+            (Filter(mirror="yes"), False),
+            (Filter(mirror="full"), False),
             (Filter(took="0.5"), True),
             (Filter(took=">0.4"), True),
             (Filter(took="<500 ms"), True),
@@ -313,7 +341,9 @@ class StoreConformance:
         store.add(numbered(1))
         assert store.rows(Filter(cost="<1")) == store.rows(Filter(cost=">0")) == []
 
-    @pytest.mark.parametrize("field", ["path", "agent", "notice", "text", "client", "intent", "session"])
+    @pytest.mark.parametrize(
+        "field", ["path", "agent", "notice", "text", "client", "intent", "session", "route", "mirror"]
+    )
     def test_a_surrogate_is_a_bad_filter(self, store: RecordStore, field: str) -> None:
         with pytest.raises(InvalidFilter, match="surrogate") as error:
             store.rows(Filter(**{field: "abc\ud800"}))
@@ -418,6 +448,7 @@ class StoreConformance:
         assert store.values("client") == ["192.0.2.7"]
         assert store.values("intent") == ["execute"]
         assert (store.values("type"), store.values("provider")) == (["flow"], ["bedrock/converse"])
+        assert (store.values("route"), store.values("cluster")) == (["r1"], ["new"])
         with pytest.raises(InvalidFilter) as error:
             store.values("text")
         assert error.value.field == "text"
@@ -476,6 +507,113 @@ class StoreConformance:
             {"agent_id": "a1", "agent_name": "One", "code": "P2", "requests": 1, "last": 1003.0},
             {"agent_id": "a2", "agent_name": "", "code": "undeliverable", "requests": 1, "last": 1004.0},
         ]
+
+    # Routes and mirrors
+
+    def test_mirrors_are_shown_only_if_asked_for(self, store: RecordStore) -> None:
+        broken = Summary(broken=True)
+        store.add([record(id="1", started=1000.0, conversation="c"), record(id="2", started=1001.0, summary=broken)])
+        copy = {"route": "a1", "agent_id": "b1", "conversation": "c", "delivery": Delivery(input_type="question")}
+        store.add([record(id="m1", started=1002.0, mirror_of="1", **copy)])
+        store.add([record(id="m2", started=1003.0, mirror_of="2", **copy)])
+        store.add([record(id="m3", started=1004.0, mirror_of="gone", status=502, **copy)])
+        found = {
+            "": ["2", "1"],
+            "any": ["m3", "m2", "m1", "2", "1"],
+            "yes": ["m3", "m2", "m1"],
+            "same": ["m1"],
+            "differs": ["m2"],
+            "1": ["m1"],
+            "g": ["m3"],
+        }
+        for mirror, wanted in found.items():
+            assert ids(store.rows(Filter(mirror=mirror))) == wanted
+            assert ids(store.newer(Filter(mirror=mirror), 0)) == wanted[::-1]
+            assert store.overview(Filter(mirror=mirror)).exchanges == len(wanted)
+        assert ids(store.rows(Filter(session="c"))) == ["1"]
+        assert store.adoption(0.0, 60.0) == store.legacy_clients(0.0) == store.refusals(0.0) == []
+        assert [ids(store.copies(id)) for id in ("1", "gone", "3", "", "ü")] == [["m1"], ["m3"], [], [], []]
+
+    def test_runs_of_targets(self, store: RecordStore) -> None:
+        old, new = {"route": "a1"}, {"route": "a1", "agent_id": "b1", "cluster": "new", "delivery": Delivery("Bee")}
+        no = RecordedError("undeliverable", "no", (RecordedProblem("P1", "input", "no"), RecordedProblem("P2", "", "")))
+        store.add(numbered(1, 2, seconds=1.0, usage=Usage(100, 10, 0.5, "USD"), **old))
+        store.add(numbered(3, seconds=9.0, usage=Usage(None, 5, 0.5, "EUR"), **old))
+        store.add(numbered(4, status=502, error=RecordedError("upstream_unavailable", "gone"), **old))
+        store.add(numbered(5, 6, 7, status=400, error=no, **new))
+        store.add(numbered(8, summary=Summary(broken=True), **new))
+        store.add(numbered(9, status=0, intent="execute_stream", **new))
+        store.add(numbered(10, mirror_of="1", **new))
+        store.add(numbered(11, intent="passthrough", **new))
+        store.add(numbered(12))
+        store.add(numbered(-900, **old))
+        at_old, at_new = Target("a1", "a1", ""), Target("a1", "b1", "new")
+        spent = (Spent("EUR", 0.5, 1), Spent("USD", 1.0, 2))
+        assert store.target_runs(1000.0) == [
+            TargetRuns(at_old, "", 4, 1, 0, 1.0, 9.0, 200, 25, 2, spent, 1004.0),
+            TargetRuns(at_new, "Bee", 5, 2, 3, None, None, 0, 0, 0, (), 1009.0),
+        ]
+        assert store.target_faults(1000.0) == [
+            TargetFaults(at_new, "P1", True, 3, 1007.0),
+            TargetFaults(at_new, "P2", True, 3, 1007.0),
+            TargetFaults(at_old, "upstream_unavailable", False, 1, 1004.0),
+        ]
+        for status, wanted in (("failed", ["9", "8"]), ("refused", ["7", "6", "5"])):
+            assert ids(store.rows(Filter(status=status, route="a1", agent="b1", cluster="new"))) == wanted
+
+    def test_where_conversations_began(self, store: RecordStore) -> None:
+        """A conversation counts once, where and when its first run was; a run without one counts as one."""
+        old, new = {"route": "a1"}, {"route": "a1", "agent_id": "b1"}
+        store.add(numbered(150, conversation="c1", **new))  # stored first, as the first run took long
+        store.add(numbered(1, conversation="c1", **old))
+        store.add(numbered(2, conversation="c2", **new))
+        store.add(numbered(120, 121, **new))
+        store.add(numbered(3, conversation="m", mirror_of="1", **new))
+        store.add(numbered(4, conversation="c3"))
+        store.add(numbered(-900, conversation="c4", **old))
+        store.add(numbered(5, conversation="c4", **old))
+        assert store.beginnings(1000.0, 100.0) == [
+            Beginnings(Target("a1", "a1", ""), 1000.0, 1),
+            Beginnings(Target("a1", "b1", ""), 1000.0, 1),
+            Beginnings(Target("a1", "b1", ""), 1100.0, 2),
+        ]
+
+    def test_mirrors_beside_their_originals(self, store: RecordStore) -> None:
+        new = {"route": "a1", "agent_id": "b1"}
+        store.add(numbered(1, usage=Usage(100, 10), seconds=2.0))
+        store.add(numbered(2, usage=Usage(50, 5), seconds=3.0))
+        store.add(numbered(3, status=500, seconds=4.0))
+        store.add(numbered(11, mirror_of="1", usage=Usage(70, 7), seconds=1.0, **new))
+        store.add(numbered(12, mirror_of="2", seconds=1.5, summary=Summary(broken=True), **new))
+        store.add(numbered(13, mirror_of="3", status=500, **new))
+        store.add(numbered(14, mirror_of="gone", **new))
+        store.add(numbered(15, mirror_of="1", route="r2", agent_id="c1", cluster="new", status=404))
+        store.add(numbered(-900, mirror_of="1", **new))
+        assert store.mirrors(1000.0) == [
+            Mirrored(Target("a1", "b1", ""), 4, 3, 2, 1, 77, 110, 1.0, 2.0),
+            Mirrored(Target("r2", "c1", "new"), 1, 1, 0, 1, 0, 0, 0.0, 0.0),
+        ]
+
+    def test_weights_are_noted_when_they_change(self, store: RecordStore, new_store: NewStore) -> None:
+        old, new = TargetWeight("a1", "", 95.0), TargetWeight("b1", "new", 5.0)
+        half = (structs.replace(old, weight=50.0), structs.replace(new, weight=50.0))
+        store.note_weights(1.0, {"a1": (old, new), "a2": (new,)})
+        again = new_store()
+        again.note_weights(2.0, {"a1": (old, new), "a2": (new,)})  # another worker, with the same settings
+        again.note_weights(3.0, {"a1": half, "a2": (new,)})
+        again.note_weights(4.0, {"a1": half})
+        again.note_weights(5.0, {"a1": half})
+        again.close()
+        changes = [
+            Weights(1.0, "a1", (old, new)),
+            Weights(1.0, "a2", (new,)),
+            Weights(3.0, "a1", half),
+            Weights(4.0, "a2", ()),
+        ]
+        assert store.weights(0.0) == changes
+        assert store.weights(3.5) == changes[1:]
+        store.clear()
+        assert store.weights(9.0) == changes[2:]
 
     # Sums
 

@@ -110,6 +110,18 @@ def test_lines_are_appended_and_the_file_may_be_rotated(tmp_path: Path) -> None:
     sink.close()
 
 
+def test_a_copy_is_a_line_only_where_it_can_say_so(tmp_path: Path) -> None:
+    copy = record(id="copy", mirror_of="5f2a", route="a1", cluster="new", agent_id="b1")
+    found = {}
+    for style in ("apache", "json"):
+        AccessLog(style, str(tmp_path / style)).add([RUN, copy])
+        found[style] = (tmp_path / style).read_text()
+    assert found["apache"] == f"{apache_line(RUN)}\n"
+    line = json.loads(found["json"].splitlines()[1])
+    names = ("request_id", "mirror_of", "route", "cluster", "agent")
+    assert [line[name] for name in names] == ["copy", "5f2a", "a1", "new", "b1"]
+
+
 def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="can't be written: Is a directory"):
         AccessLog("json", str(tmp_path)).add([RUN])

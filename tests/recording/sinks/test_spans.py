@@ -95,6 +95,14 @@ def test_a_run_is_a_root_span_with_a_span_for_each_step() -> None:
     assert {name.lower(): value for name, value in collector.headers[0].items()}["authorization"] == "Bearer t"
 
 
+def test_attributes_of_a_copy_of_a_run() -> None:
+    with running_collector() as collector:
+        send([msgspec.structs.replace(RUN, agent_id="b1", route="a1", cluster="new", mirror_of="r0")], collector)
+        found = attributes(collector.spans[0].attributes)
+    names = ("gen_ai.agent.id", "mlc.route", "mlc.cluster", "mlc.mirror_of")
+    assert [found[name] for name in names] == ["b1", "a1", "new", "r0"]
+
+
 def test_attributes_of_a_run() -> None:
     with running_collector() as collector:
         send([RUN], collector)

@@ -19,7 +19,7 @@ from gateway.recording.sinks import sqlite as module
 from gateway.recording.sinks import sqlite_queries as queries
 from gateway.recording.sinks.encoding import encode
 from gateway.recording.sinks.sqlite import DATABASE, SqliteStore, used_bytes
-from gateway.recording.store import Filter, Loss, Spent, StoreError
+from gateway.recording.store import Filter, Loss, Spent, StoreError, TargetWeight
 from gateway.storage.sqlite import empty_log
 from tests.recording.records import record
 from tests.recording.sinks.store_conformance import NewStore, StoreConformance, ids, numbered, with_body
@@ -153,6 +153,39 @@ def test_what_an_older_gateway_stored_is_read(tmp_path: Path, open_store: Callab
     assert ids(store.rows(Filter(text="hello"))) == ["old", "1"]
 
 
+def test_a_file_from_before_routes_is_read(tmp_path: Path, open_store: Callable[..., SqliteStore]) -> None:
+    """A file of version 2: mirrors and routes are unknown in it, and failures are those that the status shows."""
+    (tmp_path / "inspector").mkdir()
+    known = [record(id="ok", conversation="c1"), record(id="cut", status=0), record(id="404", status=404)]
+    with closing(sqlite3.connect(tmp_path / "inspector" / DATABASE, isolation_level=None)) as file:
+        for statement in (*module.FORMAT.migrations[0], *module.FORMAT.migrations[1]):
+            file.execute(statement) if isinstance(statement, str) else statement(file)
+        file.execute(f"PRAGMA application_id = {module.APPLICATION_ID}")
+        file.execute("PRAGMA user_version = 2")
+        for position, one in enumerate(known, 1):
+            head, content = encode(one)
+            older = msgspec.msgpack.encode(msgspec.msgpack.decode(head)[:23])
+            file.execute(module.INSERT, (position, one.id, one.started, older, content))
+            file.execute(queries.INSERT_FIRST_FACTS, queries.first_facts(position, one))
+    store = open_store(seconds=0.0)
+    assert [store.get(one.id) for one in known] == known
+    assert ids(store.rows(Filter(status="failed"))) == ["404", "cut"]
+    assert ids(store.rows(Filter(session="c1"))) == ["ok"]
+    assert store.overview(Filter()).exchanges == 3
+    assert store.target_runs(0.0) == []
+    store.add([record(id="new", route="a1"), record(id="copy", route="a1", mirror_of="ok")])
+    assert ids(store.rows(Filter(route="a1"))) == ["new"]
+    assert ids(store.copies("ok")) == ["copy"]
+
+
+def test_weights_that_are_out_of_force_are_forgotten(clock: Clock, open_store: Callable[..., SqliteStore]) -> None:
+    store = open_store(seconds=100.0)
+    for age, weight in ((300, 1.0), (200, 2.0), (50, 3.0)):
+        store.note_weights(clock.now - age, {"a1": (TargetWeight("b1", "", weight),)})
+    store.trim()
+    assert [one.targets[0].weight for one in store.weights(0.0)] == [2.0, 3.0]
+
+
 def test_old_losses_are_forgotten(clock: Clock, open_store: Callable[..., SqliteStore]) -> None:
     store = open_store(seconds=100.0)
     store.note_losses([Loss("queue", "", 1, clock.now - 200), Loss("queue", "", 2, clock.now - 10)])
@@ -163,7 +196,7 @@ def test_old_losses_are_forgotten(clock: Clock, open_store: Callable[..., Sqlite
 def test_times_of_many_exchanges_are_chosen_evenly(
     open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "_SAMPLE", 1000)
+    monkeypatch.setattr(queries, "SAMPLE", 1000)
     store = open_store()
     store.add([record(id=str(n), seconds=float(n)) for n in range(5000)])
     found = store.overview(Filter())
