@@ -12,7 +12,7 @@ from gateway.admin.application import AdminListener, Reloads, build_application
 from gateway.admin.pages import AdminPages
 from gateway.app.adapters import adapters_of, place_of
 from gateway.app.wiring import Runtime, UseCase, build_use_case
-from gateway.config.schema import Listen, Secret, Settings
+from gateway.config.schema import Agents, Listen, Secret, Settings
 from gateway.config.source import check_reload
 from gateway.observe.logs import Logger, configure, warn_of_payloads
 from gateway.observe.metrics import Metrics, Nodes, Sizes
@@ -22,6 +22,8 @@ from gateway.proxy.data_port import DataPort
 from gateway.proxy.listener import DataListener
 from gateway.recording.recorder import Recording
 from gateway.recording.sinks.registry import OpenSinks
+from gateway.recording.store import TargetWeight
+from gateway.routing.table import read_routes
 from gateway.upstream.client import Upstream
 from gateway.upstream.tls import TlsSource, on_data_port, watch
 
@@ -134,6 +136,7 @@ class Gateway:
         if self.settings.logs.payloads:
             warn_of_payloads(self.log)
         self._do(watch(self._certificates))
+        self._do(self._recording.note_weights(weights_of(self.settings.agents)))
 
     async def reload(self, settings: Settings, log: Logger) -> None:
         """Apply `settings` to new requests; running requests finish under the old ones.
@@ -174,6 +177,7 @@ class Gateway:
         retiring = self._do(_retire(old, replaced if replaced is not recording else None))
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)
+        await recording.note_weights(weights_of(settings.agents))
 
     def _data_url(self) -> str:
         """Return an address of the data port for a client on this host, or on the one that it listens on."""
@@ -249,6 +253,14 @@ def _listener(
     listen = settings.listen
     where = (port, listen.data_host, listen.data_port, log, listen.shutdown_seconds, tls, listen.workers > 1)
     return DataListener(*where) if listen.http == "builtin" else AiohttpListener(*where, settings.limits)
+
+
+def weights_of(agents: Agents) -> dict[str, list[TargetWeight]]:
+    """Return the weights of the targets of all routes, by the id that clients send."""
+    return {
+        route.agent: [TargetWeight(target.agent, target.cluster, target.weight) for target in route.targets]
+        for route in read_routes(agents).values()
+    }
 
 
 async def _retire(runtime: Runtime, recording: Recording | None) -> None:

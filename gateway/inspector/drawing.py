@@ -40,7 +40,15 @@ _EARLIER = 50
 
 def draw_exchange(store: RecordStore, record: ExchangeRecord, tab: str, with_llm: bool, filters: str) -> str:
     """Return the page of an exchange. filters: the query of the list from which it was opened."""
-    values: dict[str, Any] = {"comparison": None, "side": None, "bars": [], "ticks": [], "media": [], "run": None}
+    values: dict[str, Any] = {
+        "comparison": None,
+        "side": None,
+        "bars": [],
+        "ticks": [],
+        "media": [],
+        "run": None,
+        "sides": [],
+    }
     remembered = _remembered(store, record) if tab in ("overview", "request") else frozenset()
     if tab == "overview":
         values["run"] = read_run(record)
@@ -53,11 +61,24 @@ def draw_exchange(store: RecordStore, record: ExchangeRecord, tab: str, with_llm
         values["comparison"] = view.compare_response(record)
     elif tab == "llm":
         values["side"] = view.outline_body(record, "First call of the LLM, as planned", "llm")
+    original, mirror = find_pair(store, record)
+    if tab == "mirror" and original is not None and mirror is not None:
+        values["sides"] = [(name, one, read_run(one)) for name, one in (("Original", original), ("Mirror", mirror))]
+        values["comparison"] = view.compare_calls(original, mirror)
+    values["original"], values["mirror"] = (one.id if one is not None else "" for one in (original, mirror))
     values["newer"], values["older"] = _neighbours(store, record.id, filters)
     values.update(record=record, title=title_of(record), codes=codes(record), explain=explain, strategies=STRATEGIES)
     values.update(tab=tab, with_llm=with_llm, filters=filters, raster=BROWSER_IMAGES, kinds=_KINDS)
     values.update(intents=INTENTS, started=_moment(record.started), is_run=is_run(record))
     return render("exchange.html", **values)
+
+
+def find_pair(store: RecordStore, record: ExchangeRecord) -> tuple[ExchangeRecord | None, ExchangeRecord | None]:
+    """Return a run and its mirror, one of which is the record; None for one that is not recorded."""
+    if record.mirror_of:
+        return store.get(record.mirror_of), record
+    copies = store.copies(record.id)
+    return record, store.get(copies[0].record.id) if copies else None
 
 
 def title_of(record: ExchangeRecord) -> str:

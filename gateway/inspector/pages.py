@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from gateway.codes import CODES, UPGRADE, Code
 from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.inspector import view
 from gateway.inspector.access import HOME, INSPECTOR, render, static_files
@@ -18,6 +16,7 @@ from gateway.inspector.diff import at, read
 from gateway.inspector.drawing import draw_exchange, draw_session
 from gateway.inspector.exports import Exports
 from gateway.inspector.live import Live, row_as_json
+from gateway.inspector.migration import DAYS, read_days, report
 from gateway.inspector.queries import (
     FIELDS,
     NotRecorded,
@@ -242,41 +241,3 @@ def _encode(value: object) -> bytes:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
         return json.dumps(msgspec.to_builtins(value)).encode()
-
-
-DAYS = {"1": 3600.0, "7": 6 * 3600.0, "30": 86400.0}
-"""The spans of time that can be shown, in days, and the seconds of a bar."""
-_OTHER = "Look up the code on the page Limitations of the documentation."
-
-
-def read_days(text: str) -> str:
-    """Return a span that can be shown.
-
-    Raises:
-        InvalidInput: it is none of `DAYS`.
-    """
-    if text not in DAYS:
-        raise InvalidInput.of([Problem("days", "this span can't be shown", ", ".join(DAYS), text[:100])])
-    return text
-
-
-def report(store: RecordStore, days: str) -> dict[str, Any]:
-    """Return the data of the view. Blocks. days: a key of `DAYS`."""
-    bucket = DAYS[days]
-    until = time.time()
-    since = until - int(days) * 86400.0
-    refusals = [{**row, **_explain(row["code"])} for row in store.refusals(since)]
-    return {
-        "since": since,
-        "until": until,
-        "bucket": bucket,
-        "adoption": store.adoption(since, bucket),
-        "legacy_clients": store.legacy_clients(since),
-        "refusals": refusals,
-    }
-
-
-def _explain(code: str) -> dict[str, Any]:
-    """Return what a code means, what would end it, and whether an upgrade of the agent would."""
-    known = CODES.get(code, Code(""))
-    return {"meaning": known.meaning, "remedy": known.remedy or _OTHER, "upgrade": known.remedy == UPGRADE}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from gateway.inspector.diff import (
@@ -25,7 +25,7 @@ from gateway.inspector.diff import (
 from gateway.inspector.words import STEPS
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage
 
-TABS = ("overview", "request", "response", "llm", "headers")
+TABS = ("overview", "request", "response", "llm", "headers", "mirror")
 _SMALL = 200
 """Characters of a value in the table of changes."""
 _CHANGES = 500
@@ -145,6 +145,16 @@ def compare_response(record: ExchangeRecord) -> Comparison:
     bodies = parts(record)
     name = "answered" if "answered" in bodies else "response"
     return _compare("Cluster sent", "response", "Client got", name, bodies)
+
+
+def compare_calls(original: ExchangeRecord, mirror: ExchangeRecord) -> Comparison:
+    """Compare the first LLM calls of a run and of its mirror."""
+    calls = {"original": parts(original).get("llm", _NO_CALL), "mirror": parts(mirror).get("llm", _NO_CALL)}
+    found = _compare("LLM call of the original", "original", "LLM call of the mirror", "mirror", calls)
+    return replace(found, before=replace(found.before, part="llm"), after=replace(found.after, part="llm"))
+
+
+_NO_CALL = Body(omitted="It was not recorded.")
 
 
 def outline_body(record: ExchangeRecord, title: str, part: str) -> Side:

@@ -26,7 +26,7 @@ from gateway.policy.usage import Prices
 from gateway.proxy.capture import Capturable, Captured
 from gateway.recording.records import ReadUsage, RecordMaker
 from gateway.recording.sinks.registry import OpenSinks, open_all_sinks, open_sinks, open_store
-from gateway.recording.store import Loss, RecordSink, StoreError
+from gateway.recording.store import Loss, RecordSink, StoreError, TargetWeight
 
 Waiting = deque[tuple[Captured, int]]
 """Exchanges to be recorded, with the bytes of their bodies."""
@@ -336,6 +336,8 @@ class Recording:
 
     def __init__(self, settings: Settings, log: Logger, metrics: Metrics, sinks: OpenSinks | None = None) -> None:
         self._settings = settings
+        self._log = log
+        self._noting = asyncio.Lock()
         self.recorder: Recorder | None = None
         inspector, traces = settings.inspector, settings.telemetry.traces
         others = inspector.enabled or settings.logs.access != "off"
@@ -367,6 +369,17 @@ class Recording:
         if self.recorder is not None:
             await self.recorder.start()
 
+    async def note_weights(self, weights: Mapping[str, Sequence[TargetWeight]]) -> None:
+        """Note the weights of the routes that are in force now. If the store fails, the log says so."""
+        if self.store is None:
+            return
+        at = time.time()
+        async with self._noting:
+            try:
+                await asyncio.to_thread(self.store.note_weights, at, weights)
+            except StoreError as error:
+                self._log.warning("weights of routes not recorded", reason=str(error))
+
     async def stop(self) -> None:
         """Record what is left, and close."""
         try:
@@ -374,7 +387,8 @@ class Recording:
                 await self.recorder.stop(_GRACE)
         finally:
             if self.store is not None:
-                await asyncio.to_thread(self.store.close)
+                async with self._noting:
+                    await asyncio.to_thread(self.store.close)
 
 
 def recorded(settings: Settings) -> Inspector:

@@ -168,12 +168,15 @@ class TargetRuns(Struct, frozen=True):
 
 
 class TargetFaults(Struct, frozen=True):
-    """Runs of a target that the gateway refused or failed. code: of a problem, or the type of the error. last: as in
-    `TargetRuns`.
+    """Runs of a target that were refused or failed for the same reason.
+
+    code: of a problem, or the type of the gateway's error; "" if only the status tells. refused: by the gateway. last:
+    as in `TargetRuns`.
     """
 
     target: Target
     code: str
+    status: int
     refused: bool
     runs: int
     last: float
@@ -207,8 +210,8 @@ class Mirrored(Struct, frozen=True):
     """Mirrors at a target, and their originals.
 
     compared: how many have an original that is recorded; same, differs: how many of these end as it did, or not.
-    tokens, original_tokens: of the pairs in which both report them. seconds, original_seconds: of the pairs in which
-    neither failed or was refused.
+    tokens, original_tokens: of the `metered` pairs, in which both report them. seconds, original_seconds: of the
+    `answered` pairs, in which neither failed or was refused.
     """
 
     target: Target
@@ -216,8 +219,10 @@ class Mirrored(Struct, frozen=True):
     compared: int
     same: int
     differs: int
+    metered: int
     tokens: int
     original_tokens: int
+    answered: int
     seconds: float
     original_seconds: float
 

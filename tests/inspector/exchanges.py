@@ -19,6 +19,7 @@ from gateway.observe.record import (
     Usage,
 )
 from gateway.recording.records import summarized
+from gateway.recording.store import RecordStore, TargetWeight
 
 UPGRADE = "upgrade the agent with mlc-gateway upgrade Zk81support"
 PICTURE = (Path(gateway.demo.__file__).parent / "assets" / "visitors.png").read_bytes()
@@ -158,8 +159,85 @@ def passed(number: int, started: float) -> ExchangeRecord:
     )
 
 
+ROUTE, NEW_AGENT, NEW_CLUSTER = "Zk81support", "Bn52support", "new"
+NEW_ANSWER = "Your parcel is in Hamburg. It arrives on Friday."
+
+
+def routed(number: int, started: float, is_new: bool, **values: Any) -> ExchangeRecord:
+    """A run of a route from an old agent to a new one, on another cluster."""
+    result = NEW_ANSWER if is_new else "Your parcel is in Hamburg."
+    name, cluster, model = ("support-desk-2", NEW_CLUSTER, "gpt-5") if is_new else ("support-desk", "", "gpt-4o")
+    calls = {"model": model, "messages": [{"role": "user", "content": "Where is my parcel?"}]}
+    fields: dict[str, Any] = {
+        "id": f"{'new' if is_new else 'old'}-{number}",
+        "seconds": (1.4 if is_new else 0.9) * (0.6 + number % 9 / 10),
+        "agent_id": NEW_AGENT if is_new else ROUTE,
+        "target": f"/_plugins/_ml/agents/{ROUTE}/_execute",
+        "route": ROUTE,
+        "cluster": cluster,
+        "request": message({"input": "Where is my parcel?"}),
+        "forwarded": message({"parameters": {"question": "Where is my parcel?"}}),
+        "rendered": json.dumps(calls),
+        "answered": None,
+        "response": message({"inference_results": [{"output": [{"name": "response", "result": result}]}]}),
+        "usage": Usage(420, 61, 0.0021, "USD") if is_new else Usage(400, 48, 0.0034, "USD"),
+        "conversation": f"gws-route-{number // 2}",
+        "delivery": Delivery(name, "conversational", "2.x", "openai/v1/chat/completions", model, "text", "text"),
+    }
+    return image_request(number, started, **{**fields, **values})
+
+
+def migration(until: float, seconds: float, count: int = 120) -> list[ExchangeRecord]:
+    """`count` runs of a route whose weights go from 0 to 5 and 50 percent, by thirds of the time, and some mirrors."""
+    found = []
+    failure = message({"error": {"type": "status_exception", "reason": "the LLM is busy"}, "status": 502})
+    for number in range(count):
+        started = until - seconds + seconds * (number + 0.5) / count
+        third, turn = 3 * number // count, number // 2
+        is_new = (third == 1 and turn % 10 == 0) or (third == 2 and turn % 2 == 0)
+        original = routed(number, started, is_new)
+        if number % 30 == 25:
+            answered = message(
+                {"error": {"type": "UndeliverableContent", "reason": "no place for media"}, "status": 400}
+            )
+            problem = RecordedProblem(
+                "MEDIA_NEEDS_UPGRADE", "input[1]", "this agent's connector has no place for media"
+            )
+            error = RecordedError("UndeliverableContent", f"[input[1]] {problem.reason}", (problem,))
+            refusal: dict[str, Any] = {"status": 400, "error": error, "answered": answered, "usage": None}
+            original = routed(number, started, True, response=None, rendered="", forwarded=None, **refusal)
+        elif number % 40 == 8:
+            original = routed(number, started, is_new, status=502, response=failure, usage=None)
+        found.append(original)
+        if third == 0 and number % 4 == 0:
+            answer: dict[str, Any] = {"status": 502, "response": failure, "usage": None} if number % 16 == 4 else {}
+            copy = routed(
+                number, started + 2, True, id=f"mirror-{number}", mirror_of=original.id, conversation="", **answer
+            )
+            found.append(copy)
+    return found
+
+
+def weights(until: float, seconds: float) -> list[tuple[float, dict[str, list[TargetWeight]]]]:
+    """The weights of the route of `migration`, with the times since when they were in force."""
+    return [
+        (
+            until - seconds * rest,
+            {ROUTE: [TargetWeight(ROUTE, "", 100.0 - new), TargetWeight(NEW_AGENT, NEW_CLUSTER, new)]},
+        )
+        for rest, new in ((1.2, 0.0), (2 / 3, 5.0), (1 / 3, 50.0))
+    ]
+
+
 def mixed(count: int, until: float, seconds: float) -> list[ExchangeRecord]:
     """`count` exchanges of all kinds, oldest first, over so many seconds."""
     kinds = (image_request, legacy, passed, image_request, passed, refused, image_request, passed)
     first = until - seconds
     return [kinds[n % len(kinds)](n, first + seconds * (n + 1) / count) for n in range(count)]
+
+
+def keep_migration(store: RecordStore, until: float, seconds: float, count: int = 120) -> None:
+    """Store what `migration` and `weights` give."""
+    for at, in_force in weights(until, seconds):
+        store.note_weights(at, in_force)
+    store.add(migration(until, seconds, count))

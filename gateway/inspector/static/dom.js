@@ -7,7 +7,7 @@ const SVG_TAGS = new Set(["svg", "rect", "title", "g"]);
 export function make(tag, attributes = {}, ...children) {
   const element = SVG_TAGS.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child !== null) element.append(child instanceof Node ? child : String(child));
   }
   return element;

@@ -3,7 +3,6 @@
 import { find, make } from "./dom.js";
 
 const status = find("status");
-const page = location.pathname;
 
 async function text(address) {
   const response = await fetch(address);
@@ -37,8 +36,9 @@ async function copy(address) {
 async function showAll(button) {
   const { part, path } = button.dataset;
   const value = button.parentElement.querySelector(".value");
+  const { exchange } = button.closest(".side").dataset;
   try {
-    const found = await text(`${page}/text?${new URLSearchParams({ part, path })}`);
+    const found = await text(`${exchange}/text?${new URLSearchParams({ part, path })}`);
     value.textContent = found;
     value.classList.add("whole");
     button.previousSibling.remove();

@@ -1,7 +1,9 @@
-// The migration view: agents as a table that can be sorted, legacy clients, refusals, and bars of requests by form.
+// The migration page: routes, agents as a table that can be sorted, legacy clients, refusals, and bars of requests by form.
 
 import { fetchJson, find, make } from "./dom.js";
 import { count, moment } from "./format.js";
+import { showRoutes } from "./routes.js";
+import { named, sentence, table } from "./table.js";
 
 const FORMS = ["legacy", "unified", "native", "refused"];
 const HEIGHT = 72;
@@ -58,43 +60,6 @@ function chart(agent, report) {
     make("p", { class: "axis" }, make("span", {}, moment(report.since)), make("span", {}, moment(report.until))));
 }
 
-/**
- * A table that can be sorted. columns: { head, value(row), cell(row), number }. The first order is by `by`, the largest
- * first.
- */
-function table(label, columns, rows, by) {
-  const body = make("tbody");
-  const heads = columns.map(({ head, number }, index) => {
-    const button = make("button", { type: "button", class: "sort" }, head);
-    button.addEventListener("click", () => order(index, index !== by || !descending));
-    return make("th", { scope: "col", ...(number ? { class: "number" } : {}) }, button);
-  });
-  let descending = true;
-  function order(index, isDescending) {
-    by = index;
-    descending = isDescending;
-    const key = columns[index].value;
-    const sign = descending ? -1 : 1;
-    const sorted = [...rows].sort((one, other) => {
-      const [a, b] = [key(one), key(other)];
-      return sign * (typeof a === "string" ? a.localeCompare(b) : (a ?? -1) - (b ?? -1));
-    });
-    body.replaceChildren(...sorted.map((row) => make("tr", {}, columns.map(({ head, cell, number }) =>
-      make("td", { "data-head": head, ...(number ? { class: "number" } : {}) }, make("span", {}, cell(row)))))));
-    heads.forEach((head, n) => (n === by
-      ? head.setAttribute("aria-sort", descending ? "descending" : "ascending") : head.removeAttribute("aria-sort")));
-  }
-  order(by, true);
-  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
-    make("table", { class: "stacked" }, make("thead", {}, make("tr", {}, heads)), body));
-}
-
-/** A sentence with parts in backticks as code. */
-function sentence(text) {
-  return text.split("`").map((part, number) => (number % 2 ? make("code", {}, part) : part));
-}
-
-const named = (name, id) => [make("b", {}, name || id || "no agent"), " ", make("small", {}, name ? id : "")];
 const percent = (share) => (share === null ? "–" : `${Math.round(100 * share)}%`);
 
 function bar(share) {
@@ -145,6 +110,7 @@ function showRefusals(report) {
 async function show() {
   try {
     const report = await fetchJson(`/inspector/api/migration?days=${find("report").dataset.days}`);
+    showRoutes(find("routes"), report);
     showAgents(readAgents(report), report);
     showLegacy(report);
     showRefusals(report);

@@ -62,19 +62,19 @@ def _sum_up(connection: sqlite3.Connection, since: float, target: Target, rows: 
 
 def target_faults(connection: sqlite3.Connection, since: float) -> list[TargetFaults]:
     """Return the rows of `RecordStore.target_faults`, the most runs first."""
-    runs: Counter[tuple[Target, str, bool]] = Counter()
-    last: dict[tuple[Target, str, bool], float] = defaultdict(float)
-    for *target, is_refused, codes, count, started in connection.execute(
-        f"""SELECT {_TARGET}, form = 'refused', problems, count(*), max(started) {_RUNS} AND problems != ''
-        AND started >= ? GROUP BY {_TARGET}, form = 'refused', problems""",
+    runs: Counter[tuple[Target, str, int, bool]] = Counter()
+    last: dict[tuple[Target, str, int, bool], float] = defaultdict(float)
+    for *target, is_refused, status, codes, count, started in connection.execute(
+        f"""SELECT {_TARGET}, form = 'refused', status, problems, count(*), max(started) {_RUNS}
+        AND (failed OR form = 'refused') AND started >= ? GROUP BY {_TARGET}, form = 'refused', status, problems""",
         (since,),
     ):
-        for code in codes.split():
-            key = Target(*target), code, bool(is_refused)
+        for code in codes.split() or [""]:
+            key = Target(*target), code, status, bool(is_refused)
             runs[key] += count
             last[key] = max(last[key], started)
     found = [TargetFaults(*key, count, last[key]) for key, count in runs.items()]
-    return sorted(found, key=lambda row: (-row.runs, row.target.route, row.target.agent, row.code))
+    return sorted(found, key=lambda row: (-row.runs, row.target.route, row.target.agent, row.code, row.status))
 
 
 def beginnings(connection: sqlite3.Connection, since: float, bucket_seconds: float) -> list[Beginnings]:
@@ -97,18 +97,22 @@ def mirrors(connection: sqlite3.Connection, since: float) -> list[Mirrored]:
     """Return the rows of `RecordStore.mirrors`, by target."""
     metered = "copy.input_tokens + copy.output_tokens + original.input_tokens + original.output_tokens IS NOT NULL"
     answered = " AND ".join(f"{one}.form != 'refused' AND NOT {one}.failed" for one in ("copy", "original"))
+    tokens, seconds = "{0}.input_tokens + {0}.output_tokens", "{0}.seconds"
     same = "coalesce(sum((copy.status, copy.failed) = (original.status, original.failed)), 0)"
     rows = connection.execute(
         f"""SELECT copy.route, copy.agent_id, copy.cluster, count(*), count(original.position), {same},
-        count(original.position) - {same},
-        coalesce(sum(iif({metered}, copy.input_tokens + copy.output_tokens, 0)), 0),
-        coalesce(sum(iif({metered}, original.input_tokens + original.output_tokens, 0)), 0),
-        total(iif({answered}, copy.seconds, 0)), total(iif({answered}, original.seconds, 0))
+        count(original.position) - {same}, count(iif({metered}, 1, NULL)),
+        {_sum(metered, tokens, "copy")}, {_sum(metered, tokens, "original")}, count(iif({answered}, 1, NULL)),
+        {_sum(answered, seconds, "copy")}, {_sum(answered, seconds, "original")}
         FROM (SELECT *, {ORIGINAL} AS place FROM facts WHERE mirror_of != '' AND route != '' AND started >= ?) AS copy
         LEFT JOIN facts AS original ON original.position = copy.place GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""",
         (since,),
     )
     return [Mirrored(Target(*row[:3]), *row[3:]) for row in rows]
+
+
+def _sum(condition: str, value: str, table: str) -> str:
+    return f"coalesce(sum(iif({condition}, {value.format(table)}, 0)), 0)"
 
 
 _LAST = "SELECT max(rowid) FROM weights WHERE at < ? GROUP BY route"

@@ -554,9 +554,11 @@ class StoreConformance:
             TargetRuns(at_new, "Bee", 5, 2, 3, None, None, 0, 0, 0, (), 1009.0),
         ]
         assert store.target_faults(1000.0) == [
-            TargetFaults(at_new, "P1", True, 3, 1007.0),
-            TargetFaults(at_new, "P2", True, 3, 1007.0),
-            TargetFaults(at_old, "upstream_unavailable", False, 1, 1004.0),
+            TargetFaults(at_new, "P1", 400, True, 3, 1007.0),
+            TargetFaults(at_new, "P2", 400, True, 3, 1007.0),
+            TargetFaults(at_old, "upstream_unavailable", 502, False, 1, 1004.0),
+            TargetFaults(at_new, "", 0, False, 1, 1009.0),
+            TargetFaults(at_new, "", 200, False, 1, 1008.0),
         ]
         for status, wanted in (("failed", ["9", "8"]), ("refused", ["7", "6", "5"])):
             assert ids(store.rows(Filter(status=status, route="a1", agent="b1", cluster="new"))) == wanted
@@ -590,8 +592,8 @@ class StoreConformance:
         store.add(numbered(15, mirror_of="1", route="r2", agent_id="c1", cluster="new", status=404))
         store.add(numbered(-900, mirror_of="1", **new))
         assert store.mirrors(1000.0) == [
-            Mirrored(Target("a1", "b1", ""), 4, 3, 2, 1, 77, 110, 1.0, 2.0),
-            Mirrored(Target("r2", "c1", "new"), 1, 1, 0, 1, 0, 0, 0.0, 0.0),
+            Mirrored(Target("a1", "b1", ""), 4, 3, 2, 1, 1, 77, 110, 1, 1.0, 2.0),
+            Mirrored(Target("r2", "c1", "new"), 1, 1, 0, 1, 0, 0, 0, 0, 0.0, 0.0),
         ]
 
     def test_weights_are_noted_when_they_change(self, store: RecordStore, new_store: NewStore) -> None:
