@@ -33,14 +33,16 @@ class SessionUse(NamedTuple):
 class Steps:
     """The steps of handling one request, in the order in which they ended.
 
-    delivery: what is known of the agent and the input so far, for a request that is refused.
+    delivery, routed: what is known of the agent and the input, and where a route sends the request, so far: for one
+    that is refused.
     """
 
-    __slots__ = ("_last", "delivery", "taken")
+    __slots__ = ("_last", "delivery", "routed", "taken")
 
     def __init__(self, now: float) -> None:
         self._last = now
         self.delivery: Delivery | None = None
+        self.routed: Routed | None = None
         self.taken: list[tuple[str, float, float]] = []
         """Name, beginning and end of each, in seconds of `time.monotonic`."""
 

@@ -365,7 +365,7 @@ class Run(Exchange):
             forward.guardrails or (error.guardrails if error is not None else ()),
         )
         captured = self._captured(ended, bodies)
-        captured.routed = forward.routed
+        captured.routed = forward.routed if steps is None else forward.routed or steps.routed
         captured.mirror_of = self.client.mirror.of if self.client.mirror is not None else ""
         return captured
 

@@ -219,6 +219,8 @@ class RoutedHandler:
         """Return what to send to the target. tried: targets that have failed by themselves."""
         target, call = choice.target, choice.call
         routed = await self._admit(route, target, call)
+        if call.steps is not None:
+            call.steps.routed = routed
         rest = _rest(route, choice, tried)
         sent = replace(
             call,
