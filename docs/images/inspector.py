@@ -28,6 +28,7 @@ PAGES = {
     "run": "/inspector/exchanges/shown",
     "conversation": "/inspector/sessions/gws-visit",
     "migration": "/inspector/migration?days=7",
+    "mirror": "/inspector/exchanges/mirror-64?tab=mirror",
 }
 SIZES = {"1280": (1280, 800), "390": (390, 844)}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -166,6 +167,7 @@ def store() -> TemporaryRecords:
     """Return a store with a week of exchanges."""
     records = TemporaryRecords()
     now = time.time()
+    exchanges.keep_migration(records, now - 100, 6 * 86400, 480)
     records.add([*week(now), exchanges.refused(5000, now - 50), *visit(now)])
     records.note_losses([Loss("queue", "", 209, now - 3600)])
     records.keep_medium(exchanges.PICTURE_HASH, "image/png", exchanges.PICTURE)

@@ -36,7 +36,7 @@ from tests.inspector.page_server import TOKEN, admin_pages
 from tests.inspector.temporary_store import TemporaryRecords
 
 TEMPLATES = Path(pages.__file__).parent / "templates"
-TABS = ("overview", "request", "response", "llm", "headers")
+TABS = ("overview", "request", "response", "llm", "headers", "mirror")
 ATTACK = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}</pre>"
 
 
@@ -69,6 +69,8 @@ def attacked(number: int = 0) -> ExchangeRecord:
         response=message,
         answered=replace(message, body=Body(len(ATTACK), ATTACK)),
         guardrails=({ATTACK: ATTACK},),
+        route=ATTACK,
+        cluster=ATTACK,
     )
 
 

@@ -34,7 +34,7 @@ class RouteView {
     const runs = (row, draw) => (row.runs ? draw(row.runs) : "–");
     const share = (number, of) => [count(number), of && number ? make("small", {}, ` ${percent(number / of)}`) : null];
     const time = (row, name) => runs(row, (sums) => (sums[name] === null ? "–"
-      : this.link(row, { intent: "runs", took: `>${sums[name].toFixed(6)}`, sort: "took" }, duration(sums[name]))));
+      : this.link(row, { intent: "runs", took: `>${(Math.floor(sums[name] * 1e6) / 1e6).toFixed(6)}`, sort: "took" }, duration(sums[name]))));
     return table(`Targets of ${this.route.route}`, [
       { head: "Target", value: (row) => nameOf(row), cell: (row) => [swatch(targets.indexOf(row)), named(row.runs?.name, row.agent), row.cluster ? make("small", {}, where(row)) : null] },
       { head: "Share", number: true, value: (row) => row.share ?? -1, cell: (row) => (row.share === null ? make("small", {}, "removed") : percent(row.share)) },
