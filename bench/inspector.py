@@ -8,6 +8,7 @@ rows are read; that of its summary, until the strip above the list is (counts, p
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
 import random
 import resource
@@ -15,7 +16,6 @@ import statistics
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,11 +62,16 @@ def message(size: int) -> HttpMessage:
     return HttpMessage(_HEADERS, Body(size, '{"input": "' + text(size) + '"}'))
 
 
+def id_of(number: int) -> str:
+    """Return the id of an exchange; like a random one, it is in no order."""
+    return hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()
+
+
 def exchange(number: int) -> ExchangeRecord:
-    """Return an exchange: of 50 agents, some refused, some not run by the gateway."""
+    """Return an exchange: of 50 agents, some behind two routes; some refused, some copies, some not run at all."""
     agent, kind = number % 50, number % 20
     common = {
-        "id": uuid.UUID(int=_CHANCE.getrandbits(128)).hex,
+        "id": id_of(number),
         "started": 1_760_000_000.0 + number,
         "seconds": 0.02 + _CHANCE.random() ** 4 * 20,
         "method": "POST",
@@ -98,6 +103,9 @@ def exchange(number: int) -> ExchangeRecord:
         error=error,
         usage=None if error else Usage(900 + number % 300, 40 + number % 90, 0.001 * (number % 17), "USD"),
         conversation=f"gws-{number // 6}",
+        route=f"agent-{agent - agent % 10}" if agent < 20 else "",
+        cluster="new" if agent < 20 and agent % 10 else "",
+        mirror_of=id_of(number - 7) if agent < 20 and kind == 9 else "",
         summary=Summary(text(120), text(120)),
         steps=_STEPS,
         request=message(1000),
@@ -131,6 +139,12 @@ def filters(last: float) -> dict[str, Filter]:
         "since, no match": Filter(since=last + 1),
         "first hour": Filter(until=last - 90_000),
         "session": Filter(session="gws-77"),
+        "route": Filter(route="agent-10"),
+        "route and target": Filter(route="agent-10", agent="agent-13", cluster="new"),
+        "failed": Filter(status="failed"),
+        "mirrors": Filter(mirror="yes"),
+        "mirrors that differ": Filter(mirror="differs"),
+        "with mirrors": Filter(mirror="any"),
         "took": Filter(took=">2"),
         "took, no match": Filter(took=">1000"),
         "cost": Filter(cost=">0.015"),
@@ -164,6 +178,10 @@ def views(store: SqliteStore) -> dict[str, Callable[[], object]]:
             "adoption by day": lambda: store.adoption(0.0, 86_400.0),
             "legacy clients": lambda: store.legacy_clients(0.0),
             "refusals": lambda: store.refusals(0.0),
+            "runs of targets": lambda: store.target_runs(0.0),
+            "faults of targets": lambda: store.target_faults(0.0),
+            "conversations by target": lambda: store.beginnings(0.0, 86_400.0),
+            "mirrors and originals": lambda: store.mirrors(0.0),
         }
     )
 

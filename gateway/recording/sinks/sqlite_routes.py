@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.recording.sinks.sqlite_queries import ORIGINAL, RUN_SQL, percentile, read_times
+from gateway.recording.sinks.sqlite_queries import ORIGINAL, RUN_SQL, SAMPLE, percentile, read_times
 from gateway.recording.store import (
     Beginnings,
     Mirrored,
@@ -28,22 +28,43 @@ _RUNS = f"FROM facts WHERE route != '' AND mirror_of = '' AND {RUN_SQL}"
 
 def target_runs(connection: sqlite3.Connection, since: float) -> list[TargetRuns]:
     """Return the rows of `RecordStore.target_runs`, by route, agent and cluster."""
-    rows: dict[Target, list[tuple[Any, ...]]] = defaultdict(list)  # one for each currency
+    sums: dict[Target, list[tuple[Any, ...]]] = defaultdict(list)  # one for each currency
     for row in connection.execute(
         f"""SELECT {_TARGET}, count(*), sum(failed), sum(form = 'refused'), sum(input_tokens), sum(output_tokens),
         count(input_tokens), max(agent_name), max(started), currency, sum(cost), count(cost)
         {_RUNS} AND started >= ? GROUP BY {_TARGET}, currency ORDER BY {_TARGET}, currency""",
         (since,),
     ):
-        rows[Target(*row[:3])].append(row[3:])
-    return [_sum_up(connection, since, target, found) for target, found in rows.items()]
+        sums[Target(*row[:3])].append(row[3:])
+    answered = {
+        target: sum(count - failed - refused for count, failed, refused, *_ in rows) for target, rows in sums.items()
+    }
+    times = _answered_times(connection, since, answered)
+    return [_sum_up(target, rows, times[target]) for target, rows in sums.items()]
 
 
-def _sum_up(connection: sqlite3.Connection, since: float, target: Target, rows: list[tuple[Any, ...]]) -> TargetRuns:
+def _answered_times(
+    connection: sqlite3.Connection, since: float, answered: Mapping[Target, int]
+) -> Mapping[Target, list[float]]:
+    """Return the seconds that answered runs took, sorted; see `SAMPLE`. answered: how many each target has."""
+    found = f"{_RUNS} AND form != 'refused' AND NOT failed AND started >= ? AND ({_TARGET}) IN"
+    times: dict[Target, list[float]] = {target: [] for target in answered}
+    few = [target for target, count in answered.items() if 0 < count <= SAMPLE]
+    if few:  # read at once
+        parts = (part for target in few for part in (target.route, target.agent, target.cluster))
+        listed = ", ".join(["(?, ?, ?)"] * len(few))
+        sql = f"SELECT {_TARGET}, seconds {found} (VALUES {listed}) ORDER BY seconds"
+        for *target, seconds in connection.execute(sql, (since, *parts)):
+            times[Target(*target)].append(seconds)
+    for many, count in answered.items():
+        if count > SAMPLE:
+            wanted = (since, many.route, many.agent, many.cluster)
+            times[many] = read_times(connection, f"{found} (VALUES (?, ?, ?))", wanted, count)
+    return times
+
+
+def _sum_up(target: Target, rows: list[tuple[Any, ...]], times: list[float]) -> TargetRuns:
     runs, failed, refused, read, written, metered = (sum(row[n] or 0 for row in rows) for n in range(6))
-    found = f"{_RUNS} AND form != 'refused' AND NOT failed AND started >= ? AND (route, agent_id, cluster) = (?, ?, ?)"
-    values = (since, target.route, target.agent, target.cluster)
-    times = read_times(connection, found, values, runs - failed - refused)
     return TargetRuns(
         target,
         max(row[6] for row in rows),
