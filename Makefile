@@ -18,7 +18,7 @@ SIZE ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-browser test-all test-thorough test-slow test-cluster check format audit docs bench bench-compare \
-	bench-capture soak attacks matrix upgrades memory-kills inspector-kills cluster-ml strands bench-memory front-ends \
+	bench-capture soak attacks matrix upgrades gradual memory-kills inspector-kills cluster-ml strands bench-memory front-ends \
 	bench-inspector bench-mirrors bench-streams bench-rehearse mitmproxy phoenix dist clean
 
 help: ## show this
@@ -113,6 +113,9 @@ matrix: $(STAMP) ## agents x templates x inputs: arrived, refused, lost, broken
 
 upgrades: $(STAMP) ## upgrades and rollbacks of a simulated cluster under traffic (ARGS="--tries 20")
 	$(PY) -m tests.migrate.under_traffic $(ARGS)
+
+gradual: $(STAMP) ## from an old cluster to a new one and back, under traffic: lost, broken, misled (ARGS="--runs 1")
+	$(PY) -m tests.migrate.gradual $(ARGS)
 
 memory-kills: $(STAMP) ## kill writers of a store of sessions at random (ARGS="--store sqlite --rounds 200")
 	$(PY) -m tests.memory.kills $(ARGS)
