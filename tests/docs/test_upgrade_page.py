@@ -202,7 +202,7 @@ def test_steps_4_and_5_on_a_real_cluster(api: Api, llm: LLM, run: Run, tmp_path:
         assert status == 0, shown
         status, shown = run(apply, api.url)
         assert status == 0, shown
-        (new,) = re.findall(rf"^    {old}: (\S+)$", shown, re.MULTILINE)
+        (new,) = re.findall(rf"- agent: {old}\n +targets:\n +- {{agent: (\S+), weight: 1}}", shown)
         status, answer = _executed(api.url, new, {"input": "hello"})
         assert status == 200, answer
     finally:
