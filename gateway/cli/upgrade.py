@@ -29,9 +29,10 @@ from gateway.migrate.backup import DIRECTORY, BackupError, Journal, lock_directo
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
 from gateway.migrate.display import as_json, next_command, request_line, show
 from gateway.migrate.gateways import NamedGateways
-from gateway.migrate.parking import CredentialError, ask_credential, credential_names, read_credential
+from gateway.migrate.parking import CredentialError, ask_credential, read_credential
 from gateway.migrate.reading import agent_ids, read_documents
 from gateway.migrate.rollback import Gone, RolledBack, UndoFailed, carry_out, roll_back
+from gateway.migrate.steps import credential_names
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers
 
 _EXAMPLES = """\

@@ -92,6 +92,7 @@ def types_of(section: type) -> Mapping[str, Any]:
 
 READ = {
     "MLC_PASSWORD": "the password of `--user`",
+    "MLC_TO_PASSWORD": "the password of `move --to-user`",
     "MLC_ADMIN_TOKEN": "the token of the admin port, for `tail` and `--gateway`",
     "MLC_GATEWAYS": "the addresses for `--gateway`, with spaces between them",
     "MLC_AUTHORIZATION": "the credentials of `mlc-gateway mcp`, a value of `Authorization`",

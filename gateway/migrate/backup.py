@@ -23,6 +23,7 @@ from gateway.agents.documents import needed, needed_connector
 from gateway.migrate.connection import without_credentials
 from gateway.migrate.steps import Step, is_deployed
 from gateway.migrate.upgrade import Documents, Offer
+from gateway.storage.atomic_files import Write, replace_file, write_files
 
 State = Literal["planned", "begun", "done", "undone"]
 Outcome = Literal["applying", "applied", "reverting", "reverted"]
@@ -162,26 +163,22 @@ class Journal:
         Raises:
             BackupError: the file can't be written.
         """
-        try:
-            self._write()
-        except OSError as error:
-            raise BackupError(f"{self.path}: the backup can't be written: {error.strerror or error}") from None
+        write_private(self.path, self.record)
 
-    def _write(self) -> None:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = msgspec.json.format(msgspec.json.encode(self.record), indent=2)
-        new = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.path)
-        directory = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+
+def write_private(path: Path, record: msgspec.Struct) -> None:
+    """Write a record as JSON atomically and to the disk, readable by its owner alone; create its directory if needed.
+
+    Raises:
+        BackupError: the file can't be written.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = path.with_name(f".{path.name}.{os.getpid()}.new")
+        write_files(Write(new, msgspec.json.format(msgspec.json.encode(record), indent=2)))
+        replace_file(new, path)
+    except OSError as error:
+        raise BackupError(f"{path}: the backup can't be written: {error.strerror or error}") from None
 
 
 def _documents_of(offer: Offer, documents: Documents) -> dict[str, dict[str, Any]]:
@@ -231,6 +228,6 @@ def lock_directory(directory: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise BackupError(f"{directory} is in use by another upgrade or rollback: wait until it ends") from None
+        raise BackupError(f"{directory} is in use by another upgrade, rollback or move: wait until it ends") from None
     finally:
         os.close(handle)

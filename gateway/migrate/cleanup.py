@@ -19,7 +19,8 @@ from gateway.agents.documents import needed
 from gateway.agents.lookup import document_path
 from gateway.migrate.connection import Cluster, ClusterError, ClusterUnreachable, answer_of
 from gateway.migrate.connector_users import explain_if_unused, named_users
-from gateway.migrate.search import Kind, search_all
+from gateway.migrate.search import search_all
+from gateway.migrate.steps import Kind
 from gateway.register.documents import REGISTRATION_PARAMETER, TAG
 from gateway.register.quick import QUICK_PARAMETER
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import msgspec
 from requests import PreparedRequest
 
 from gateway.agents.errors import PERMISSIONS
@@ -30,6 +31,8 @@ from gateway.migrate.transport import NoAnswer, Sender
 from gateway.observe.connect_errors import name_wrong_scheme
 
 PASSWORD = "MLC_PASSWORD"
+PASSWORD_THERE = "MLC_TO_PASSWORD"
+"""The password of `move --to-user`."""
 TENANT = "x-tenant-id"
 """The header that names the tenant of a multi-tenant ML Commons (source, 2.19 and later)."""
 
@@ -87,7 +90,7 @@ class Connected:
     """A cluster that answered `GET /`. It is a `Cluster`.
 
     settings: those of the gateway. authorization: the `Authorization` header of the account of `--user`; "" without it.
-    options: how the user reaches it.
+    options: how the user reaches it. uuid: of the cluster, "" if it does not say.
     """
 
     version: tuple[int, ...]
@@ -97,6 +100,12 @@ class Connected:
     _sender: Sender = field(repr=False)
     authorization: str = field(default="", repr=False)
     options: ClusterOptions = ClusterOptions()
+    uuid: str = ""
+
+    @property
+    def identity(self) -> str:
+        """What stands for the cluster in marks: its UUID, or else its address."""
+        return self.uuid or without_credentials(self.url)
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         """See `Cluster`."""
@@ -112,20 +121,51 @@ def connect(options: ClusterOptions, ask: Callable[[str], str] | None = None) ->
         ClusterError: it can't be reached, refuses access, or is not OpenSearch; the settings or options are wrong.
     """
     settings = _settings(options)
-    upstream = settings.upstream
+    auth = _auth(options, settings.upstream, ask)
     headers = {TENANT: options.tenant} if options.tenant else {}
-    auth = _auth(options, upstream, ask)
-    sender = Sender(upstream, auth, headers)
-    url = (upstream.nodes or [upstream.url])[0].rstrip("/")
+    authorization = f"Basic {b64encode(b':'.join(auth)).decode()}" if options.user else ""
+    return _connect(settings, Sender(settings.upstream, auth, headers), authorization, options)
+
+
+def connect_named(settings: Settings, name: str, user: str | None = None) -> Connected:
+    """Connect to one of the settings' `clusters`, with its own address, TLS and credentials.
+
+    Its settings are `settings` with that cluster as `upstream`. user: an account in place of its `auth`.
+
+    Raises:
+        ClusterError: there is no such cluster, or as `connect`. The message names it.
+    """
+    upstream = settings.clusters.get(name)
+    if upstream is None:
+        known = ", ".join(settings.clusters) or "none"
+        raise ClusterError(f"The settings have no cluster {name} in `clusters` (there: {known}).")
+    own = msgspec.structs.replace(settings, upstream=upstream)
+    try:
+        _check_files(upstream.tls)
+        auth = _auth(ClusterOptions(user=user), upstream, None, PASSWORD_THERE)
+        return _connect(own, Sender(upstream, auth, {}), "", ClusterOptions(), f"clusters.{name}")
+    except ConfigError as error:
+        lines = [str(problem).replace("upstream", f"clusters.{name}") for problem in error.problems]
+        raise ClusterError("\n".join(lines)) from None
+    except ClusterError as error:
+        error.args = (f"clusters.{name}: {error}",)
+        raise
+
+
+def _connect(
+    settings: Settings, sender: Sender, authorization: str, options: ClusterOptions, section: str = "upstream"
+) -> Connected:
+    """Read the version of the cluster that the settings' `upstream` names. section: of the file that it is from."""
+    url = (settings.upstream.nodes or [settings.upstream.url])[0].rstrip("/")
     try:
         status, root = _call(sender, url, "GET", "/")
     except ClusterUnreachable as error:
         if wrong := name_wrong_scheme(url):
             raise ClusterUnreachable(f"{url} got no answer. {wrong}", error.maybe_sent) from None
         raise
-    version = _version(options.cluster_version, url, status, root)
-    authorization = f"Basic {b64encode(b':'.join(auth)).decode()}" if options.user else ""
-    return Connected(version, str(root.get("cluster_name", "")), url, settings, sender, authorization, options)
+    version = _version(options.cluster_version, url, status, root, section)
+    uuid = str(root.get("cluster_uuid") or "").replace("_na_", "")  # so it says before it has formed
+    return Connected(version, str(root.get("cluster_name", "")), url, settings, sender, authorization, options, uuid)
 
 
 def without_credentials(url: str) -> str:
@@ -141,12 +181,18 @@ def answer_of(status: int, answer: Mapping[str, Any]) -> str:
     return f"{status}: {line}" if line else str(status)
 
 
-def refusal(status: int, what: str, permission: str, answer: Mapping[str, Any]) -> ClusterRefused:
-    """Return the error for a call that the cluster refused. permission: what the account needs."""
+def refusal(
+    status: int, what: str, permission: str, answer: Mapping[str, Any], section: str = "upstream"
+) -> ClusterRefused:
+    """Return the error for a call that the cluster refused. permission: what the account needs.
+
+    section: of the settings that names the cluster.
+    """
     reason = answer_of(status, answer)
+    next_401 = _NEXT_401 if section == "upstream" else f"check {section}.auth of the settings."
     match status:
         case 401:
-            message = f"The cluster does not accept these credentials ({reason}): {_NEXT_401}"
+            message = f"The cluster does not accept these credentials ({reason}): {next_401}"
         case 403:
             message = f"This account may not {what} ({reason}): grant it {permission}, or use another account."
         case _:
@@ -205,10 +251,12 @@ def _by_option(problem: ConfigProblem, options: ClusterOptions) -> ConfigProblem
     return replace(problem, source=f"--{name.replace('_', '-')}") if given else problem
 
 
-def _auth(options: ClusterOptions, upstream: Upstream, ask: Callable[[str], str] | None) -> Any:
+def _auth(
+    options: ClusterOptions, upstream: Upstream, ask: Callable[[str], str] | None, variable: str = PASSWORD
+) -> Any:
     """Return requests' `auth`; None: no credentials. Names and passwords are UTF-8: requests would take Latin-1."""
     if options.user:
-        return options.user.encode(), _password(options.user, ask).encode()
+        return options.user.encode(), _password(options.user, ask, variable).encode()
     match upstream.auth.mode:
         case "basic":
             return upstream.auth.basic.username.encode(), upstream.auth.basic.password.reveal().encode()
@@ -217,12 +265,12 @@ def _auth(options: ClusterOptions, upstream: Upstream, ask: Callable[[str], str]
     return None
 
 
-def _password(user: str, ask: Callable[[str], str] | None) -> str:
-    given = os.environ.get(PASSWORD)
+def _password(user: str, ask: Callable[[str], str] | None, variable: str) -> str:
+    given = os.environ.get(variable)
     if given is not None:
         return given
     if ask is None and not sys.stdin.isatty():
-        raise ClusterError(f"There is no password for {user}: put it into the environment variable {PASSWORD}.")
+        raise ClusterError(f"There is no password for {user}: put it into the environment variable {variable}.")
     return (ask or getpass.getpass)(f"Password of {user}: ")
 
 
@@ -272,7 +320,9 @@ def _call(
     return answer.status, answer.body
 
 
-def _version(given: str | None, url: str, status: int, root: Mapping[str, Any]) -> tuple[int, ...]:
+def _version(
+    given: str | None, url: str, status: int, root: Mapping[str, Any], section: str = "upstream"
+) -> tuple[int, ...]:
     """Return the cluster's version, from the option or from `GET /`."""
     if given:
         version = read_version({"version": {"number": given, "distribution": "opensearch"}})
@@ -282,7 +332,11 @@ def _version(given: str | None, url: str, status: int, root: Mapping[str, Any]) 
             return version
     if status in (401, 403):
         raise refusal(
-            status, "read GET /", f"{PERMISSIONS['cluster']} (or name its version with --cluster-version)", root
+            status,
+            "read GET /",
+            f"{PERMISSIONS['cluster']} (or name its version with --cluster-version)",
+            root,
+            section,
         )
     found = read_version(root) if status == 200 else None
     if found is None:

@@ -12,22 +12,19 @@ from __future__ import annotations
 
 import getpass
 import json
-import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway.agents.documents import Document
 from gateway.agents.lookup import document_path, read_switch
 from gateway.migrate import marked
 from gateway.migrate.backup import UNKNOWN, Journal
 from gateway.migrate.connection import Cluster
 from gateway.migrate.reading import Missing, read_part
-from gateway.migrate.steps import Call, attach, create_connector, deploy, undeploy
+from gateway.migrate.steps import Call, attach, create_connector, credential_names, deploy, undeploy
 from gateway.migrate.writer import InUse, StepFailed, Writer
 
-_REFERENCE = re.compile(r"\$\{credential\.([^}:]+)")
 _PRIVATE = 0o077
 
 
@@ -41,18 +38,57 @@ def read_credential(path: Path) -> dict[str, str]:
     Raises:
         CredentialError: the file can't be read, others can read it, or it is not an object of strings.
     """
+    value = _read_secrets(path)
+    inner = value.get("credential", value) if isinstance(value, dict) else value
+    if not _is_credential(inner):
+        raise CredentialError(f'{path} must hold a JSON object of strings, such as {{"openai_api_key": "…"}}')
+    credential: dict[str, str] = inner
+    return credential
+
+
+def read_credentials(path: Path, wanted: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
+    """Return the credentials of several connectors, by the places where they are (``connectors/ID``, ``models/ID``).
+
+    wanted: place → the names of its secrets. The file holds an object by place; for one connector also the form of
+    `read_credential`.
+
+    Raises:
+        CredentialError: as `read_credential`, or one of them, or a name in it, is missing.
+    """
+    value = _read_secrets(path)
+    if len(wanted) == 1 and not (isinstance(value, dict) and value.keys() & wanted.keys()):
+        value = {next(iter(wanted)): read_credential(path)}
+    form = '{"connectors/ID": {"openai_api_key": "…"}}'
+    if not isinstance(value, dict):
+        raise CredentialError(f"{path} must hold a JSON object with the credential of each connector, such as {form}")
+    for place, names in wanted.items():
+        if not _is_credential(value.get(place)):
+            raise CredentialError(f"{path} has no credential for {place} (wanted: {', '.join(names)}), such as {form}")
+        missing = [name for name in names if name not in value[place] and name not in _OPTIONAL]
+        if missing and not value[place].keys() & _ROLES:
+            raise CredentialError(f"{path} has no {', '.join(missing)} for {place}")
+    return {place: value[place] for place in wanted}
+
+
+_OPTIONAL = frozenset({"session_token"})
+_ROLES = frozenset({"roleArn", "externalAccountRoleArn"})
+"""Names of a credential of AWS that take the place of its keys."""
+
+
+def _is_credential(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(one, str) for one in value.values())
+
+
+def _read_secrets(path: Path) -> Any:
+    """Return the JSON data of a file that only its owner can read."""
     try:
         if path.stat().st_mode & _PRIVATE:
             raise CredentialError(f"{path} holds a credential and others can read it: chmod 600 {path}")
-        value: Any = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except OSError as error:
         raise CredentialError(f"{path}: {error.strerror or error}") from None
     except ValueError:
         raise CredentialError(f"{path} is not JSON") from None
-    inner = value.get("credential", value) if isinstance(value, dict) else value
-    if not isinstance(inner, dict) or not inner or not all(isinstance(v, str) for v in inner.values()):
-        raise CredentialError(f'{path} must hold a JSON object of strings, such as {{"openai_api_key": "…"}}')
-    return inner
 
 
 def ask_credential(names: Sequence[str], ask: Callable[[str], str] | None = None) -> dict[str, str]:
@@ -68,14 +104,6 @@ def ask_credential(names: Sequence[str], ask: Callable[[str], str] | None = None
     if not found:
         raise CredentialError("No credential was given")
     return found
-
-
-def credential_names(connector: Document) -> tuple[str, ...]:
-    """Return the names in a connector's credential: those its actions refer to, or those its signature needs."""
-    found = dict.fromkeys(_REFERENCE.findall(json.dumps(connector.get("actions"))))
-    if found:
-        return tuple(found)
-    return ("access_key", "secret_key", "session_token") if connector.get("protocol") == "aws_sigv4" else ("key",)
 
 
 SETTLE = 1.0

@@ -10,11 +10,11 @@ gets hidden agents. On a multi-tenant cluster, the tenant's own documents are re
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from gateway.migrate.connection import Cluster, ClusterRefused, refusal
+from gateway.migrate.steps import Kind
 
-Kind = Literal["agents", "models", "model_groups", "connectors"]
 Found = tuple[str, dict[str, Any]]
 
 PAGE = 1000

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -14,10 +15,16 @@ from gateway.register.documents import TAG
 MADE = "<the new connector>"
 """Placeholder in calls for the id of the new connector."""
 
+MOVED = "mlc_gateway_moved_from"
+"""The parameter of an agent's copy that holds its mark."""
+
 _ML = "/_plugins/_ml/"
+_MARK = re.compile(rf"(?:^|\W){TAG} ([0-9a-f]{{32}})$")
+_CREDENTIAL = re.compile(r"\$\{credential\.([^}:]+)")
 _TIMES = frozenset({"created_time", "last_updated_time"})
 _DEPLOYED = re.compile(r"(PARTIALLY_)?DEPLOYED|DEPLOYING")
 
+Kind = Literal["agents", "models", "model_groups", "connectors"]
 Action = Literal["write", "create", "attach"]
 
 
@@ -104,12 +111,19 @@ def swap(old_id: str, model: str, new: Document, tag: str) -> Iterator[Step]:
 
 def create_connector(document: Document, tag: str) -> Call:
     """Return the call that creates a connector like `document`, marked with `tag` and without a credential."""
-    copied = ("name", "version", "protocol", "parameters", "actions", "client_config", "backend_roles")
-    body = {name: document[name] for name in copied if document.get(name) is not None}
+    body = connector_body(document)
     body["description"] = f"{document.get('description', '')} {marker(tag)}".strip()
     if document.get("access"):
         body["access_mode"] = str(document["access"]).lower()
+    if document.get("backend_roles") is not None:
+        body["backend_roles"] = document["backend_roles"]
     return Call("POST", f"{_ML}connectors/_create", body)
+
+
+def connector_body(document: Document) -> dict[str, Any]:
+    """Return the members that make a connector like `document`, without description, access and credential."""
+    copied = ("name", "version", "protocol", "url", "headers", "parameters", "actions", "client_config")
+    return {name: document[name] for name in copied if document.get(name) is not None}
 
 
 def attach(model: str, connector: str) -> Call:
@@ -141,5 +155,27 @@ def all_calls(steps: Sequence[Step], models: Sequence[str], deployed: Iterable[s
 
 
 def marker(tag: str) -> str:
-    """Return the end of the description of a connector that an upgrade creates."""
+    """Return the end of the description of a connector that an upgrade creates, and of what a move copies."""
     return f"{TAG} {tag}"
+
+
+def mark_of(kind: str, document: Document) -> str:
+    """Return the mark of a document, "" without one."""
+    if kind == "agents":
+        parameters = document.get("parameters")
+        return str(parameters.get(MOVED) or "") if isinstance(parameters, Mapping) else ""
+    match = _MARK.search(str(document.get("description") or ""))
+    return match[1] if match else ""
+
+
+def without_mark(description: str) -> str:
+    """Return a description without the mark at its end."""
+    return _MARK.sub("", description).rstrip(" ,")
+
+
+def credential_names(connector: Document) -> tuple[str, ...]:
+    """Return the names in a connector's credential: those its actions refer to, or those its signature needs."""
+    found = dict.fromkeys(_CREDENTIAL.findall(json.dumps(connector.get("actions"))))
+    if found:
+        return tuple(found)
+    return ("access_key", "secret_key", "session_token") if connector.get("protocol") == "aws_sigv4" else ("key",)

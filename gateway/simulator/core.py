@@ -27,7 +27,7 @@ from gateway.simulator.errors import (
 from gateway.simulator.flow import run_conversational_flow, run_flow
 from gateway.simulator.interface_check import check_input, check_output
 from gateway.simulator.llm import answer_any
-from gateway.simulator.memory import MemoryStore
+from gateway.simulator.memory import MemoryStore, new_id
 from gateway.simulator.plan import run_plan
 from gateway.simulator.predict import LlmReply, LlmRequest, Run, predict
 from gateway.simulator.render import Parameters
@@ -66,6 +66,7 @@ class ClusterCore:
         if version not in VERSIONS:
             raise ValueError(f"version must be one of {', '.join(VERSIONS)}, not {version}")
         self.version = version
+        self.uuid = new_id()
         self.modern = version.startswith("3.")
         self.unified = version in ("3.6.0", "3.8.0")
         self.settings = Settings(self.modern, self.unified)

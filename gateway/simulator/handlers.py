@@ -47,10 +47,11 @@ Handler = Callable[[ClusterCore, Request, str], Any]
 
 
 def root(core: ClusterCore, request: Request, _: str) -> Json:
-    """Return the cluster's name and version."""
+    """Return the cluster's name, id and version."""
     version = {"distribution": "opensearch", "number": core.version, "build_type": "simulated", "build_snapshot": False}
     tagline = "The OpenSearch Project: https://opensearch.org/"
-    return {"name": "simulator", "cluster_name": "simulated", "version": version, "tagline": tagline}
+    names = {"name": "simulator", "cluster_name": "simulated", "cluster_uuid": core.uuid}
+    return {**names, "version": version, "tagline": tagline}
 
 
 def health(core: ClusterCore, request: Request, _: str) -> Json:

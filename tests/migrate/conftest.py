@@ -242,3 +242,4 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.cli.promote._PAUSE", 0.01)
     monkeypatch.setattr("gateway.cli.promote._PATIENCE", PATIENCE)
     monkeypatch.setattr("os.fsync", lambda _: None)
+    monkeypatch.setattr("os.fdatasync", lambda _: None)

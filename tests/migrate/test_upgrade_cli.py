@@ -24,6 +24,7 @@ from gateway.migrate.display import show
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Offer
 from gateway.migrate.writer import StepFailed, Writer
+from gateway.storage.atomic_files import replace_file
 from tests.migrate.conftest import Command, Deployment
 from tests.migrate.upgrading import (
     ADDED,
@@ -397,16 +398,16 @@ def test_a_backup_that_can_not_be_written_any_more(
 ) -> None:
     agent = flow(deployment, standalone(deployment)[1])
     before = state(deployment)
-    write, writes = Journal._write, []
+    writes: list[Path] = []
 
-    def write_until_the_disk_is_full(journal: Journal) -> None:
-        writes.append(journal)
+    def write_until_the_disk_is_full(new: Path, path: Path) -> None:
+        writes.append(path)
         if len(writes) > 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(journal)
+        replace_file(new, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "_write", write_until_the_disk_is_full)
+        patch.setattr("gateway.migrate.backup.replace_file", write_until_the_disk_is_full)
         status, _, err = command("upgrade", agent, "--apply", "--url", deployment.url)
     assert status == 4
     assert f"{only_backup()}: the backup can't be written: No space left on device" in err
