@@ -195,7 +195,8 @@ def orphans(core: ClusterCore) -> list[str]:
     used = {agent.id: _models_of(agent) for agent in agents}
     in_use = {model_id for models in used.values() for model_id in models}
     connected = {source.get("connector_id") for source in found["model"].values()}
-    mcp = " ".join(str(value) for agent in agents for value in agent.field("parameters.mcp_connectors").values)
+    fields = ("parameters.mcp_connectors", "tools.parameters.connector_id")
+    called = " ".join(str(value) for agent in agents for name in fields for value in agent.field(name).values)
     executors = {value for agent in agents for value in agent.field("parameters.executor_agent_id").values}
     return [
         *(
@@ -211,7 +212,7 @@ def orphans(core: ClusterCore) -> list[str]:
         *(
             f"connector {name}: nothing uses it"
             for name, source in found["connector"].items()
-            if _is_tagged(source) and name not in connected and name not in mcp
+            if _is_tagged(source) and name not in connected and name not in called
         ),
         *(
             f"agent {name}: its model {model_id} is gone"

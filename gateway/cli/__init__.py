@@ -26,6 +26,7 @@ SUMMARIES = {
     "upgrade": "Change connectors so that agents accept more.",
     "rollback": "Undo upgrades from their backup files.",
     "rehearse": "Show what another agent's LLM would have been sent.",
+    "move": "Copy agents to another cluster.",
     "shift": "Compare the targets of a route, and change their shares.",
     "promote": "Register a legacy agent as a unified one.",
     "cleanup": "Remove what unfinished registrations left behind.",
@@ -40,7 +41,7 @@ They stand here, so that the general help need not import the modules."""
 
 TASKS = {
     "Run the gateway": ("serve", "mcp", "check-config", "demo"),
-    "Let agents accept more": ("agents", "upgrade", "rollback", "rehearse", "shift", "promote", "cleanup"),
+    "Let agents accept more": ("agents", "upgrade", "rollback", "rehearse", "move", "shift", "promote", "cleanup"),
     "See what it does": ("tail", "rewrite", "har", "replay"),
     "Keep conversations": ("memory",),
     "Learn more": ("help",),

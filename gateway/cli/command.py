@@ -28,6 +28,7 @@ EXIT_CODES = (
     ExitCode(1, ("rehearse",), "Less than --min-same of the requests arrive the same."),
     ExitCode(1, ("shift",), "A target has more errors than --max-error-ratio."),
     ExitCode(1, ("promote",), "The agent can't be promoted."),
+    ExitCode(1, ("move",), "An agent can't be moved, or its copy refuses a kind of request that the agent takes."),
     ExitCode(1, ("cleanup",), "Something can't be removed."),
     ExitCode(
         1,
@@ -43,8 +44,8 @@ EXIT_CODES = (
     ExitCode(2, (), "An option, a setting or a file is wrong, or the cluster or the store can't be used."),
     ExitCode(3, ("agents",), "An agent can't be read, and --require was not given."),
     ExitCode(3, ("shift",), "With --max-error-ratio: a target has fewer than --min-runs runs, or none gets any."),
-    ExitCode(3, ("upgrade", "shift", "promote"), "A change failed and was undone."),
-    ExitCode(4, ("upgrade", "rollback", "promote"), "A change could not be undone."),
+    ExitCode(3, ("upgrade", "move", "shift", "promote"), "A change failed and was undone."),
+    ExitCode(4, ("upgrade", "rollback", "move", "promote"), "A change could not be undone."),
     ExitCode(4, ("shift",), "The settings file is changed, but not all gateways run with it: run the command again."),
     ExitCode(130, (), "It was interrupted with Ctrl-C."),
 )

@@ -147,7 +147,6 @@ def _read_pair(cluster: Connected, options: _Options) -> _Pair:
     Raises:
         CanNotRehearse: there is no upgrade, or the version can't be read. ClusterError: there is no such agent.
     """
-    settings = cluster.settings
     named = [options.agent, *([options.new] if options.new else [])]
     ids = agent_ids(cluster, named, listing=next_command(cluster.options, "agents"))
     old_id, new_id = ids[0], ids[-1]
@@ -158,16 +157,22 @@ def _read_pair(cluster: Connected, options: _Options) -> _Pair:
     if options.version:
         changed, more = _on(changed, options.version)
         assumptions += more
-    rehearsed = Options(
+    rehearsed = rehearsal_options(cluster)
+    old, about_old = _agent(documents, old_id, rehearsed)
+    new, about_new = _agent(changed, new_id, rehearsed)
+    return _Pair(old_id, old, new, (about_old, about_new), tuple(assumptions), rehearsed)
+
+
+def rehearsal_options(cluster: Connected) -> Options:
+    """Return the gateway's settings that decide what is sent."""
+    settings = cluster.settings
+    return Options(
         MappingOptions(settings.agents.roles, settings.agents.allow_prefill),
         rules_of(cluster),
         settings.agents.rules,
         ParseLimits.from_limits(settings.limits),
         settings.media.fetch,
     )
-    old, about_old = _agent(documents, old_id, rehearsed)
-    new, about_new = _agent(changed, new_id, rehearsed)
-    return _Pair(old_id, old, new, (about_old, about_new), tuple(assumptions), rehearsed)
 
 
 _NOW = "The agents are taken as they are now, whatever they were when the requests were recorded"

@@ -47,6 +47,7 @@ Let agents accept more:
   upgrade       Change connectors so that agents accept more.
   rollback      Undo upgrades from their backup files.
   rehearse      Show what another agent's LLM would have been sent.
+  move          Copy agents to another cluster.
   shift         Compare the targets of a route, and change their shares.
   promote       Register a legacy agent as a unified one.
   cleanup       Remove what unfinished registrations left behind.

@@ -1,0 +1,420 @@
+"""``mlc-gateway move``: copy agents to another cluster, and give them a place in a route."""
+
+from __future__ import annotations
+
+import getpass
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gateway.cli.cluster import cluster_options
+from gateway.cli.command import FILE, Command
+from gateway.cli.listing import text_or_json
+from gateway.cli.output import PlainConsole, fail, print_json, print_progress
+from gateway.cli.rehearse import rehearsal_options
+from gateway.cli.upgrade import interrupted_by_signals, rules_of
+from gateway.config.edit import EditError
+from gateway.config.load import ConfigError
+from gateway.execute.build import check_rules
+from gateway.migrate.backup import DIRECTORY, BackupError, lock_directory
+from gateway.migrate.connection import PASSWORD_THERE, ClusterError, ClusterOptions, Connected, connect, connect_named
+from gateway.migrate.display import next_command, request_line
+from gateway.migrate.move import (
+    Failure,
+    Judged,
+    LeftBehind,
+    MoveJournal,
+    Mover,
+    check_counterparts,
+    documents_of,
+    group_names,
+    judge_references,
+    read_all,
+)
+from gateway.migrate.move_check import Check, as_json, check_copy
+from gateway.migrate.move_plan import CanNotMove, Copy, MovePlan, Source, as_planned, plan_move
+from gateway.migrate.move_route import PLANNED, RouteEdit, add_targets, remove_targets
+from gateway.migrate.parking import CredentialError, ask_credential, read_credentials
+from gateway.migrate.reading import agent_ids
+from gateway.migrate.upgrade import Documents
+
+_EXAMPLES = """\
+mlc-gateway move -c config/gateway.yaml my-agent --to-cluster new --dry-run
+mlc-gateway move -c config/gateway.yaml my-agent --to-cluster new --credential-file credential.json
+mlc-gateway move -c config/gateway.yaml my-agent --to-cluster new --map OLD-MODEL=NEW-MODEL --map books=books-v2
+mlc-gateway move -c config/gateway.yaml my-agent --to-cluster new --undo"""
+
+
+class _Undone(Exception):
+    """The move failed, and all that it had made was removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The command's own options."""
+
+    agents: tuple[str, ...]
+    to_cluster: str
+    to_user: str | None
+    mapped: tuple[str, ...]
+    keep_ids: bool
+    credential_file: Path | None
+    dry_run: bool
+    undo: bool
+    json: bool
+    backup_dir: Path
+
+    @property
+    def counterparts(self) -> dict[str, str]:
+        """Old id → new id, as `--map` says.
+
+        Raises:
+            click.UsageError: one is not OLD=NEW.
+        """
+        pairs = [text.partition("=") for text in self.mapped]
+        for old, equals, new in pairs:
+            if not (old and equals and new):
+                raise click.UsageError(f"--map {old}{equals}{new} is not OLD=NEW.")
+        return {old: new for old, _, new in pairs}
+
+
+@click.command("move", cls=Command, examples=_EXAMPLES)
+@click.argument(
+    "agents",
+    nargs=-1,
+    required=True,
+    metavar="AGENT...",
+    help="Ids, their beginnings, or names; write -- before what starts with a dash.",
+)
+@click.option("--to-cluster", required=True, metavar="NAME", help="The other cluster: a name in `clusters`.")
+@click.option(
+    "--to-user",
+    metavar="NAME",
+    help=f"Account there in place of its `auth`. The password is read from {PASSWORD_THERE}, or asked for.",
+)
+@click.option(
+    "--map", "mapped", multiple=True, metavar="OLD=NEW", help="What an id or index is called there; repeatable."
+)
+@click.option("--keep-ids", is_flag=True, help="Go on although ids are named that only the old cluster has.")
+@click.option("--credential-file", type=FILE, metavar="FILE", help="JSON: the credential of the connectors.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be made, compared and written.")
+@click.option("--undo", is_flag=True, help="Remove what a move of these agents has made.")
+@text_or_json
+@click.option(
+    "--backup-dir",
+    type=FILE,
+    default=Path(DIRECTORY),
+    metavar="DIR",
+    help=f"Folder for the record of what was made (default: ./{DIRECTORY}).",
+)
+@cluster_options
+def command(cluster: ClusterOptions, **options: Any) -> int:
+    """Copy agents to another cluster, with all that they use, and add them to their routes with weight 0.
+
+    The credential of each connector is asked for, as no cluster shows one. A move that fails is undone. It can be run
+    again: what exists there already is used.
+    """
+    chosen = _Options(**options)
+    if cluster.config is None:
+        raise click.UsageError("Give -c FILE: the settings name the other cluster, and the route is written to them.")
+    if chosen.undo and chosen.dry_run:
+        raise click.UsageError("Give either --undo or --dry-run.")
+    counterparts = chosen.counterparts
+    try:
+        old = connect(cluster)
+        check_rules(old.settings)
+        new = connect_named(old.settings, chosen.to_cluster, chosen.to_user)
+        if old.identity == new.identity:
+            raise ClusterError(f"clusters.{chosen.to_cluster} is the cluster of `upstream` itself.")
+        run = _Move(old, new, cluster.config, chosen, counterparts)
+        if chosen.dry_run:
+            return run.show()
+        with interrupted_by_signals(), lock_directory(chosen.backup_dir):
+            return run.undo() if chosen.undo else run.make()
+    except CanNotMove as error:
+        return fail("move", 1, str(error))
+    except _Undone as error:
+        return fail("move", 3, f"failed, and what it had made was removed: {error}")
+    except LeftBehind as error:
+        calls = map(request_line, error.calls)
+        lines = [f"{error}; run this again to go on, or send these calls to {chosen.to_cluster} to remove the rest:"]
+        return fail("move", 4, "\n  ".join([*lines, *calls]))
+    except (ClusterError, ConfigError, BackupError, CredentialError, EditError, OSError) as error:
+        return fail("move", 2, str(error))
+
+
+class _Move:
+    """One run. counterparts: as `--map` says."""
+
+    def __init__(
+        self, old: Connected, new: Connected, config: Path, options: _Options, counterparts: Mapping[str, str]
+    ) -> None:
+        self._old, self._new = old, new
+        self._config = config
+        self._options = options
+        self._counterparts = counterparts
+        self._rehearsal = rehearsal_options(old)
+        self._source, self._plan = self._read()
+        journal = MoveJournal.open(options.backup_dir, options.to_cluster, old, new)
+        self._mover = Mover(new, journal, self._plan, counterparts, self._report)
+
+    def _read(self) -> tuple[Source, MovePlan]:
+        listing = next_command(self._old.options, "agents")
+        ids = agent_ids(self._old, self._options.agents, listing=listing)
+        source = read_all(self._old, ids, self._counterparts)
+        names = group_names(self._new)
+        return source, plan_move(source, ids, self._old.identity, self._new.version, self._counterparts, names)
+
+    def show(self) -> int:
+        """Show what a move would do. Nothing is sent but reads."""
+        judged = self._judge()
+        missing = self._mover.look()
+        planned = as_planned(self._plan, self._source)
+        there = documents_of(self._new, planned, rules_of(self._old))
+        checks = {agent: self._check(agent, there, agent) for agent in self._plan.agents}
+        new_ids = {agent: new or PLANNED for agent, new in self._new_ids().items()}
+        edit = add_targets(self._config, self._options.to_cluster, new_ids, write=False)
+        self._print(_Result("planned", judged, missing, checks, edit))
+        breaks = any(one.state == "unmapped" for one in judged) and not self._options.keep_ids
+        if not self._options.json:
+            sys.stdout.write("Nothing was changed. Run again without --dry-run to move.\n")
+        return int(breaks or _loses(checks))
+
+    def make(self) -> int:
+        """Make the copies, compare them with the old agents, and write the routes; undo all that if it fails."""
+        judged = self._judge()
+        self._require_consent(judged)
+        missing = self._mover.look()
+        credentials = self._credentials(missing)
+        planned = dict.fromkeys(self._plan.agents, PLANNED)
+        add_targets(self._config, self._options.to_cluster, planned, write=False)  # before anything is made
+        new_ids: dict[str, str] = {}
+        try:
+            self._mover.make(credentials)
+            checks = self._check_copies()
+            new_ids = self._new_ids()
+            edit = add_targets(self._config, self._options.to_cluster, new_ids, write=True)
+            self._mover.finish()
+        except KeyboardInterrupt:
+            self._complain("interrupted. Run this again to finish it, or with --undo to remove what it has made.")
+            raise
+        except (*Failure, EditError, ConfigError, OSError) as error:
+            self._report(f"failed: {error}; removing what was made")
+            self._take_back(new_ids)
+            raise _Undone(str(error)) from None
+        self._print(_Result("moved", judged, missing, checks, edit))
+        return int(_loses(checks))
+
+    def _take_back(self, new_ids: Mapping[str, str]) -> None:
+        """Remove what was made. new_ids: the agents with targets that may have been written.
+
+        Raises:
+            LeftBehind: a target or a document could not be removed.
+        """
+        try:
+            made = {old: new for old, new in new_ids.items() if not self._mover.is_finished(old)}
+            remove_targets(self._config, self._options.to_cluster, made, write=True)
+        except (EditError, ConfigError, OSError) as error:
+            raise LeftBehind(f"{error}; the routes may hold targets of this move", ()) from None
+        self._mover.undo()
+
+    def undo(self) -> int:
+        """Take the copies out of the routes, and remove them."""
+        self._mover.look()
+        ids = {agent: new for agent, new in self._new_ids().items() if new}
+        edit = remove_targets(self._config, self._options.to_cluster, ids, write=True)
+        removed = self._mover.undo(finished=True)
+        if self._options.json:
+            print_json({"result": "undone", "removed": removed, "settings": _edit_json(edit)})
+        else:
+            self._report(
+                f"Removed {len(removed)} documents from {self._options.to_cluster}." if removed else "Nothing to do."
+            )
+        return 0
+
+    def _new_ids(self) -> dict[str, str]:
+        """Return the id of each agent's copy; "" if there is none."""
+        return {agent: self._mover.new_id("agents", agent) for agent in self._plan.agents}
+
+    def _judge(self) -> list[Judged]:
+        wrong = check_counterparts(self._counterparts, self._plan.mapped, self._new)
+        if wrong:
+            raise ClusterError("\n".join(wrong))
+        return judge_references(self._plan.kept, self._old, self._new)
+
+    def _check_copies(self) -> dict[str, tuple[Check, ...]]:
+        ids = self._new_ids()
+        there = documents_of(self._new, read_all(self._new, list(ids.values())), rules_of(self._old))
+        return {agent: self._check(agent, there, id_) for agent, id_ in ids.items()}
+
+    def _check(self, agent: str, there: Documents, copy: str) -> tuple[Check, ...]:
+        here = documents_of(self._old, self._source, rules_of(self._old))
+        return check_copy((here, agent), (there, copy), self._rehearsal)
+
+    def _require_consent(self, judged: Sequence[Judged]) -> None:
+        """Ask before a move that leaves ids which only the old cluster has.
+
+        Raises:
+            ClusterError: the answer is no, or there is no terminal to ask on.
+        """
+        broken = {one.reference[:2]: one.reference.place for one in judged if one.state == "unmapped"}
+        if not broken or self._options.keep_ids:
+            return
+        named = "; ".join(f"{place} names {kind}/{id_}" for (kind, id_), place in broken.items())
+        where = f"which {self._options.to_cluster} does not have, as far as can be seen"
+        if sys.stdin.isatty():
+            sys.stderr.write(f"{named}, {where}. Move all the same? [y/N] ")
+            sys.stderr.flush()
+            if input().strip().lower() in ("y", "yes"):
+                return
+        raise ClusterError(
+            f"{named}, {where}: say what each is called there with --map OLD=NEW, or add --keep-ids. "
+            "Nothing was changed."
+        )
+
+    def _credentials(self, missing: Sequence[Copy]) -> dict[str, Mapping[str, str]]:
+        needing = {copy.place: copy.credential for copy in missing if copy.credential}
+        if not needing:
+            return {}
+        if self._options.credential_file:
+            return dict(read_credentials(self._options.credential_file, needing))
+        names = {copy.place: copy.name for copy in missing}
+
+        def ask(place: str) -> Callable[[str], str] | None:
+            label = f"{place} ({names[place]}) "
+            return (lambda prompt: getpass.getpass(label + prompt)) if sys.stdin.isatty() else None
+
+        return {place: ask_credential(wanted, ask(place)) for place, wanted in needing.items()}
+
+    def _report(self, line: str) -> None:
+        print_progress(line, sys.stderr if self._options.json else sys.stdout)
+
+    def _complain(self, line: str) -> None:
+        print_progress(f"mlc-gateway move: {line}", sys.stderr)
+
+    def _print(self, result: _Result) -> None:
+        if self._options.json:
+            print_json(self._as_json(result))
+        else:
+            self._show(PlainConsole(), result)
+
+    def _as_json(self, result: _Result) -> dict[str, Any]:
+        missing = {copy.tag for copy in result.missing}
+        return {
+            "result": result.name,
+            "cluster": self._options.to_cluster,
+            "agents": [
+                {
+                    "id": agent,
+                    "new_id": self._mover.new_id("agents", agent),
+                    "route": result.edit.routes[agent],
+                    "checks": [as_json(check) for check in result.checks[agent]],
+                }
+                for agent in self._plan.agents
+            ],
+            "copies": [
+                {
+                    "kind": copy.kind,
+                    "id": copy.old,
+                    "name": copy.name,
+                    "new_id": self._mover.new_id(copy.kind, copy.old),
+                    "exists_already": copy.tag not in missing,
+                }
+                for copy in self._plan.copies
+            ],
+            "references": [
+                {"kind": r.kind, "id": r.id, "place": r.place, "state": state} for r, state in result.judged
+            ],
+            "notes": [note._asdict() for note in self._plan.notes],
+            "settings": _edit_json(result.edit),
+        }
+
+    def _show(self, console: Console, result: _Result) -> None:
+        missing = {copy.tag for copy in result.missing}
+        table = _table("kind", "old id", "name", "there")
+        for copy in self._plan.copies:
+            new_id = self._mover.new_id(copy.kind, copy.old)
+            there = new_id or "would be made"
+            table.add_row(copy.kind, copy.old, Text(copy.name), there if copy.tag in missing else f"{there} (existed)")
+        console.print(table)
+        for reference, state in result.judged:
+            console.print(
+                Text(f"{reference.place} names {reference.kind}/{reference.id}: {_STATES[state]}"), style="dim"
+            )
+        for note in self._plan.notes:
+            console.print(Text(f"{note.place}: {note.text}", "yellow"))
+        for agent, checks in result.checks.items():
+            self._show_checks(console, agent, checks)
+        if result.edit.diff:
+            console.print(Text(result.edit.diff), soft_wrap=True)
+        if result.edit.backup is not None:
+            console.print(
+                Text(f"The settings before are in {result.edit.backup}. Reload the gateways to use the new ones.")
+            )
+        if result.name == "moved":
+            for agent, route in result.edit.routes.items():
+                new_id = self._mover.new_id("agents", agent)
+                console.print(Text(f"{agent} is {new_id} on {self._options.to_cluster}, with weight 0.", "bold"))
+                share = ["shift", route, "-c", str(self._config), "--to", new_id, "--percent", "5"]
+                console.print(Text(f"To give it requests: {shlex.join(['mlc-gateway', *share])}"), soft_wrap=True)
+
+    def _show_checks(self, console: Console, agent: str, checks: Sequence[Check]) -> None:
+        others = [check for check in checks if not check.is_same]
+        same = len(checks) - len(others)
+        style = "yellow" if others else "green"
+        console.print(Text(f"{agent}: {same} of {len(checks)} kinds of requests reach its LLM there as here", style))
+        if not others:
+            return
+        table = _table("request", "result", "what")
+        for check in others:
+            verdict = check.verdict
+            what = ", ".join((*verdict.differences, *verdict.codes))
+            style = "red" if check.is_lost else "yellow"
+            table.add_row(
+                check.request, Text(verdict.kind.value, style), Text("; ".join(filter(None, (what, verdict.reason))))
+            )
+        console.print(table)
+        if self._old.version[:2] != self._new.version[:2]:
+            console.print(Text("Prompts and tools that the cluster itself adds differ between versions.", "dim"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What a run has found or made, for the report. missing: copies that did not exist. checks: by agent."""
+
+    name: str
+    judged: Sequence[Judged]
+    missing: Sequence[Copy]
+    checks: Mapping[str, tuple[Check, ...]]
+    edit: RouteEdit
+
+
+_STATES = {
+    "same": "the new cluster has it, too",
+    "nowhere": "not even the old cluster has it",
+    "unmapped": "only the old cluster has it, as far as can be seen",
+}
+
+
+def _loses(checks: Mapping[str, Sequence[Check]]) -> bool:
+    return any(check.is_lost for one in checks.values() for check in one)
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in names:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def _edit_json(edit: RouteEdit) -> dict[str, Any]:
+    return {"file": str(edit.path), "diff": edit.diff, "backup": str(edit.backup) if edit.backup else None}

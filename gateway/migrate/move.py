@@ -1,0 +1,363 @@
+"""Makes the copies of a move on the other cluster, or removes them. A run may be interrupted anywhere and repeated.
+
+A file beside the backups of upgrades lists what was made there, and what was begun: it is written before and after each
+call. Together with the marks of the copies it tells a later run what it finds. A document that a finished move has made
+is used as it is, and no later failure removes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from gateway.agents.documents import Document
+from gateway.agents.lookup import document_path
+from gateway.agents.rules import Rule
+from gateway.migrate import marked
+from gateway.migrate.backup import BackupError, write_private
+from gateway.migrate.connection import Cluster, ClusterError, Connected, answer_of
+from gateway.migrate.move_plan import Copy, MovePlan, Source, read_source
+from gateway.migrate.reading import unified_api
+from gateway.migrate.references import Named, Reference
+from gateway.migrate.search import search_all
+from gateway.migrate.steps import Call, Kind, mark_of
+from gateway.migrate.upgrade import Documents
+from gateway.migrate.writer import PATIENCE, Clock, Report, StepFailed, Writer
+from gateway.register.parts import Made
+
+_FORMAT = 1
+_THREADS = 8
+_KINDS: tuple[Named, ...] = ("agents", "models", "connectors", "indices", "ids")
+
+State = Literal["begun", "made", "moved", "removed"]
+Failure = (StepFailed, ClusterError, BackupError)
+
+
+class Item(msgspec.Struct):
+    """A copy. state: its making was begun; it was made; its move is finished; it was removed. id: "" if unknown."""
+
+    kind: Kind
+    old: str
+    tag: str
+    state: State
+    id: str = ""
+
+
+class MoveRecord(msgspec.Struct, kw_only=True):
+    """The content of the file. old, new: the identities of the clusters. items: by mark, in the order of making."""
+
+    format: int = _FORMAT
+    changed: str
+    cluster: str
+    old: str
+    new: str
+    items: dict[str, Item] = {}
+
+
+class MoveJournal:
+    """What was moved from one cluster to another, on disk, written at every change."""
+
+    def __init__(self, path: Path, record: MoveRecord) -> None:
+        self.path = path
+        self.record = record
+
+    @classmethod
+    def open(cls, directory: Path, cluster: str, old: Connected, new: Connected) -> MoveJournal:
+        """Read the file of these two clusters; an empty one if there is none. cluster: the new one's name.
+
+        Raises:
+            BackupError: it can't be read.
+        """
+        pair = hashlib.sha256(f"{old.identity} {new.identity}".encode()).hexdigest()[:8]
+        path = directory / f"move-{cluster}-{pair}.json"
+        try:
+            record = msgspec.json.decode(path.read_bytes(), type=MoveRecord)
+        except FileNotFoundError:
+            return cls(path, MoveRecord(changed="", cluster=cluster, old=old.identity, new=new.identity))
+        except OSError as error:
+            raise BackupError(f"{path}: {error.strerror or error}") from None
+        except msgspec.DecodeError as error:
+            raise BackupError(f"{path} is not the file of a move: {error}") from None
+        if record.format != _FORMAT:
+            raise BackupError(f"{path} was written by another version of mlc-gateway: use that version")
+        return cls(path, record)
+
+    def note(self, *items: Item) -> None:
+        """Write the items to the file, in place of those with the same marks.
+
+        Raises:
+            BackupError: it can't be written.
+        """
+        for item in items:
+            self.record.items[item.tag] = item
+        self.record.changed = datetime.now(UTC).isoformat(timespec="seconds")
+        write_private(self.path, self.record)
+
+    def unfinished(self) -> list[Item]:
+        """Return what a move has begun or made that is not finished."""
+        return [item for item in self.record.items.values() if item.state in ("begun", "made")]
+
+
+class LeftBehind(Exception):
+    """A move failed, and not all that it made could be removed. calls: those that remove the rest."""
+
+    def __init__(self, message: str, calls: Sequence[Call]) -> None:
+        super().__init__(message)
+        self.calls = tuple(calls)
+
+
+class Mover:
+    """Makes the copies of a plan.
+
+    mapped: old id → new id of what is not copied. report: gets each call before it is sent, and what happens else.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        journal: MoveJournal,
+        plan: MovePlan,
+        mapped: Mapping[str, str],
+        report: Report = lambda line: None,
+        patience: float = PATIENCE,
+        clock: Clock = time,
+    ) -> None:
+        self._journal = journal
+        self._plan = plan
+        self._mapped = mapped
+        self._report = report
+        self._writer = Writer(cluster, report, patience, clock)
+        self._items: dict[str, Item] = {}
+
+    def look(self) -> list[Copy]:
+        """Find the copies that exist already. Return those that are still to be made.
+
+        Raises:
+            ClusterError: the new cluster can't be read.
+        """
+        known = self._journal.record.items
+        marks: dict[Kind, dict[str, list[str]]] = {}
+        for copy in self._plan.copies:
+            item = known.get(copy.tag)
+            if item is not None and item.state == "begun":  # the search may lag behind its making
+                found = marked.find(self._writer, copy.tag, copy.kind)
+                item = Item(copy.kind, copy.old, copy.tag, "made", found[0]) if found else None
+            elif item is not None and (item.state == "removed" or not self._exists(item)):
+                item = None
+            if item is None:
+                if copy.kind not in marks:
+                    marks[copy.kind] = marked.find_all(self._writer.cluster, copy.kind)
+                found = sorted(id_ for id_ in marks[copy.kind].get(copy.tag, ()))
+                item = Item(copy.kind, copy.old, copy.tag, "moved", found[0]) if found else None
+            if item is not None:
+                self._items[copy.tag] = item
+        return [copy for copy in self._plan.copies if copy.tag not in self._items]
+
+    def _exists(self, item: Item) -> bool:
+        status, answer = self._writer.cluster.call("GET", document_path(item.kind, item.id))
+        if status not in (200, 404):
+            raise ClusterError(f"{item.kind}/{item.id} can't be read ({answer_of(status, answer)})")
+        return status == 200 and mark_of(item.kind, answer) == item.tag
+
+    def new_id(self, kind: Kind, old: str) -> str:
+        """Return the id of a copy; "" if it was not made."""
+        item = next((item for item in self._items.values() if (item.kind, item.old) == (kind, old)), None)
+        return item.id if item is not None else ""
+
+    def is_finished(self, agent: str) -> bool:
+        """Return True if a move that is finished has made the copy of an agent."""
+        return any(item.state == "moved" for item in self._items.values() if (item.kind, item.old) == ("agents", agent))
+
+    def make(self, credentials: Mapping[str, Mapping[str, str]]) -> None:
+        """Make the copies that `look` has not found. credentials: by place of a copy.
+
+        Raises:
+            StepFailed: the cluster refuses one; those before it stay. ClusterError, BackupError: as `look`, `note`.
+        """
+        missing = [copy for copy in self._plan.copies if copy.tag not in self._items]
+        for number, copy in enumerate(missing, 1):
+            item = Item(copy.kind, copy.old, copy.tag, "begun")
+            self._items[copy.tag] = item
+            self._journal.note(item)
+            credential = credentials.get(copy.place, {})
+            call = copy.call(self._new_ids(), credential)
+            try:
+                item.id = marked.make(self._writer, copy.kind, call, copy.tag, credential.values())
+            except marked.Refused:
+                self._forget(item)
+                raise
+            item.state = "made"
+            self._journal.note(item)
+            self._report(f"{number} of {len(missing)}: {copy.place} is {copy.kind}/{item.id} there")
+
+    def _new_ids(self) -> dict[tuple[str, str], str]:
+        """Return kind and old id → new id of all that is known."""
+        new: dict[tuple[str, str], str] = {(kind, old): id_ for old, id_ in self._mapped.items() for kind in _KINDS}
+        return new | {(item.kind, item.old): item.id for item in self._items.values() if item.id}
+
+    def finish(self) -> None:
+        """Record that the move is finished: what it has made stays, whatever fails later.
+
+        Raises:
+            BackupError: see `MoveJournal.note`.
+        """
+        for item in self._items.values():
+            item.state = "moved"
+        self._journal.note(*self._items.values())
+
+    def undo(self, finished: bool = False) -> list[str]:
+        """Remove what this move has made, also in runs before that did not end; the last one first.
+
+        finished: also what a finished move has made, unless something else uses it. Return the places of what is gone.
+
+        Raises:
+            LeftBehind: something could not be removed. ClusterError: it can't be seen what is used.
+        """
+        left: list[tuple[str, Call]] = []
+        gone: list[str] = []
+        states = ("begun", "made", "moved") if finished else ("begun", "made")
+        for copy in reversed(self._plan.copies):
+            item = self._items.get(copy.tag)
+            if item is None or item.state not in states:
+                continue
+            if finished and (user := self._user_of(item)):
+                self._report(f"{item.kind}/{item.id} stays: {user} uses it")
+                continue
+            try:
+                self._remove(item)
+                gone.append(f"{item.kind}/{item.id}")
+            except Failure as error:
+                left += [(str(error), Call(*call)) for call in Made(item.kind, item.id or "<id>").removal]
+        if left:
+            raise LeftBehind("; ".join(dict.fromkeys(reason for reason, _ in left)), [call for _, call in left])
+        return gone
+
+    def _user_of(self, item: Item) -> str:
+        """Return an agent or model that names a document; "" if there is none."""
+        cluster = self._writer.cluster
+        users = (
+            (kind, id_)
+            for kind in ("agents", "models")
+            for id_, source in search_all(cluster, kind)
+            if id_ != item.id and f'"{item.id}"' in json.dumps(source).replace("\\", "")
+        )
+        kind, id_ = next(users, ("", ""))
+        return f"{kind}/{id_}" if id_ else ""
+
+    def _remove(self, item: Item) -> None:
+        ids = [item.id] if item.id else marked.find(self._writer, item.tag, item.kind)
+        for id_ in ids:
+            why = marked.remove(self._writer, id_, item.kind)
+            if why:
+                self._report(f"{item.kind}/{id_} could not be removed, though nothing uses it: {why}")
+        self._forget(item)
+
+    def _forget(self, item: Item) -> None:
+        self._items.pop(item.tag, None)
+        self._journal.note(Item(item.kind, item.old, item.tag, "removed"))
+
+
+# What is read
+
+
+def read_all(cluster: Cluster, agents: Sequence[str], mapped: Mapping[str, str] | None = None) -> Source:
+    """Read agents and all that they name. mapped: ids that are not followed.
+
+    Raises:
+        ClusterError: the cluster can't be reached, or answers with another error than 403 or 404.
+    """
+
+    def read(kind: Kind, ids: Sequence[str]) -> dict[str, Document]:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            answers = list(pool.map(lambda id_: cluster.call("GET", document_path(kind, id_)), ids))
+        for id_, (status, answer) in zip(ids, answers, strict=True):
+            if status not in (200, 403, 404):
+                raise ClusterError(f"{kind}/{id_} can't be read ({answer_of(status, answer)})")
+        return {id_: answer for id_, (status, answer) in zip(ids, answers, strict=True) if status == 200 and answer}
+
+    return read_source(read, agents, lambda id_: id_ in (mapped or {}))
+
+
+def documents_of(cluster: Connected, source: Source, rules: tuple[Rule, ...]) -> Documents:
+    """Return what was read in the form in which profiles are read from it. rules: of the gateway's settings.
+
+    Raises:
+        ClusterError: the cluster can't be reached.
+    """
+    api = unified_api(cluster, cluster.version)
+    return Documents(cluster.version, source.agents, source.models, source.connectors, rules, api, source.agents)
+
+
+class Judged(NamedTuple):
+    """A reference that stays as it is. state: the new cluster has something of this id (``same``); not even the old one
+    has (``nowhere``); or only the old one, as far as can be seen (``unmapped``)."""
+
+    reference: Reference
+    state: Literal["same", "nowhere", "unmapped"]
+
+
+def judge_references(kept: Sequence[Reference], old: Cluster, new: Cluster) -> list[Judged]:
+    """Find out which references would break on the new cluster.
+
+    Raises:
+        ClusterError: a cluster can't be reached.
+    """
+    known: dict[tuple[str, str], Literal["same", "nowhere", "unmapped"]] = {}
+    for reference in kept:
+        if (key := reference[:2]) not in known:
+            if _has(new, reference):
+                known[key] = "same"
+            else:
+                known[key] = "nowhere" if _has(old, reference) is False else "unmapped"
+    return [Judged(reference, known[reference[:2]]) for reference in kept]
+
+
+def _has(cluster: Cluster, reference: Reference) -> bool | None:
+    """Return True if the cluster has what a reference names, None if it does not say."""
+    match reference.kind:
+        case "indices":
+            path = document_path("indices", reference.id).replace("/_plugins/_ml/indices/", "/_resolve/index/")
+        case "ids" if reference.place.endswith("memory_container_id"):
+            path = document_path("memory_containers", reference.id)
+        case "ids":
+            return None
+        case kind:
+            path = document_path(kind, reference.id)
+    status, answer = cluster.call("GET", path)
+    if status == 200:
+        return any(map(bool, answer.values())) if reference.kind == "indices" else True
+    return False if status == 404 else None
+
+
+def check_counterparts(mapped: Mapping[str, str], references: Sequence[Reference], new: Cluster) -> list[str]:
+    """Return what is wrong with the counterparts that the user has named. references: those to what is mapped.
+
+    Raises:
+        ClusterError: the new cluster can't be reached.
+    """
+    wrong = []
+    named = {reference.id: reference for reference in references}
+    for old, counterpart in mapped.items():
+        if old not in named:
+            wrong.append(f"--map {old}={counterpart}: nothing that is moved names {old}")
+        elif _has(new, named[old]._replace(id=counterpart)) is False:
+            wrong.append(f"--map {old}={counterpart}: the new cluster has no {counterpart} among its {named[old].kind}")
+    return wrong
+
+
+def group_names(cluster: Cluster) -> dict[str, str]:
+    """Return the names of the cluster's model groups with their marks, "" without one.
+
+    Raises:
+        ClusterError: they can't be searched.
+    """
+    found = search_all(cluster, "model_groups", source=("name", "description"))
+    return {str(source.get("name")): mark_of("model_groups", source) for _, source in found}
