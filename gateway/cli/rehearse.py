@@ -30,7 +30,7 @@ from gateway.inspector.har import body_bytes
 from gateway.inspector.har_reader import InvalidHar, read_har
 from gateway.inspector.repeatable import Medium, put_texts_back
 from gateway.migrate.assess import TYPES
-from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect, connect_named
+from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
 from gateway.migrate.display import next_command
 from gateway.migrate.reading import agent_ids, read_documents, with_run_agents
 from gateway.migrate.recorded import Options, RecordedRun, read_run
@@ -46,7 +46,6 @@ from gateway.unified.limits import ParseLimits
 
 _EXAMPLES = """\
 mlc-gateway rehearse -c config/gateway.yaml my-agent --as new-agent
-mlc-gateway rehearse -c config/gateway.yaml my-agent --as its-copy --in-cluster new
 mlc-gateway rehearse -c config/gateway.yaml my-agent --upgrade --min-same 99
 mlc-gateway rehearse -c config/gateway.yaml my-agent --on 3.8.0 --json | jq .rows
 mlc-gateway rehearse --url http://127.0.0.1:9200 my-agent --as new-agent --har traffic.har --ignore model"""
@@ -63,7 +62,6 @@ class _Options:
 
     agent: str
     new: str | None
-    there: str | None
     upgrade: bool
     version: str | None
     har: Path | None
@@ -75,7 +73,6 @@ class _Options:
 @click.command("rehearse", cls=Command, examples=_EXAMPLES)
 @click.argument("agent", metavar="AGENT", help="Id or name of the agent whose requests were recorded.")
 @click.option("--as", "new", metavar="AGENT", help="Id or name of the agent that would get them.")
-@click.option("--in-cluster", "there", metavar="NAME", help="Where --as is found: a name in `clusters`.")
 @click.option("--upgrade", is_flag=True, help="Compare with the agent as `mlc-gateway upgrade` would leave it.")
 @click.option("--on", "version", metavar="V", help="Compare with a cluster of this version, such as 3.8.0.")
 @click.option("--har", type=FILE, metavar="FILE", help="Take the requests from a HAR file, not from the inspector.")
@@ -94,8 +91,6 @@ def command(cluster: ClusterOptions, **options: Any) -> int:
     chosen = _Options(**options)
     if chosen.new and chosen.upgrade:
         raise click.UsageError("Give either --as or --upgrade.")
-    if chosen.there and not chosen.new:
-        raise click.UsageError("Give --as, the agent in that cluster.")
     if not (chosen.new or chosen.upgrade or chosen.version):
         raise click.UsageError("Give --as, --upgrade or --on.")
     try:
@@ -152,12 +147,11 @@ def _read_pair(cluster: Connected, options: _Options) -> _Pair:
     Raises:
         CanNotRehearse: there is no upgrade, or the version can't be read. ClusterError: there is no such agent.
     """
-    here = [options.new] if options.new and not options.there else []
-    documents, ids = _documents(cluster, [options.agent, *here])
+    named = [options.agent, *([options.new] if options.new else [])]
+    ids = agent_ids(cluster, named, listing=next_command(cluster.options, "agents"))
     old_id, new_id = ids[0], ids[-1]
+    documents = with_run_agents(cluster, read_documents(cluster, cluster.version, ids, rules_of(cluster)), ids)
     changed, assumptions = documents, [_NOW, _FIRST]
-    if options.new and options.there:
-        changed, [new_id] = _documents(connect_named(cluster.settings, options.there), [options.new])
     if options.upgrade:
         changed, assumptions = _upgraded(documents, old_id), [*assumptions, _UPGRADED]
     if options.version:
@@ -166,14 +160,7 @@ def _read_pair(cluster: Connected, options: _Options) -> _Pair:
     rehearsed = rehearsal_options(cluster)
     old, about_old = _agent(documents, old_id, rehearsed)
     new, about_new = _agent(changed, new_id, rehearsed)
-    about_new["cluster"] = options.there or ""
     return _Pair(old_id, old, new, (about_old, about_new), tuple(assumptions), rehearsed)
-
-
-def _documents(cluster: Connected, named: Sequence[str]) -> tuple[Documents, list[str]]:
-    """Read agents of a cluster, by id or name, with all that they run; return their ids, too."""
-    ids = agent_ids(cluster, named, listing=next_command(cluster.options, "agents"))
-    return with_run_agents(cluster, read_documents(cluster, cluster.version, ids, rules_of(cluster)), ids), list(ids)
 
 
 def rehearsal_options(cluster: Connected) -> Options:
@@ -346,8 +333,7 @@ def _row(row: Row) -> dict[str, Any]:
 def _show(console: Console, report: dict[str, Any], cluster: Connected, options: _Options) -> None:
     for which in ("old", "new"):
         one = report[which]
-        place = f"on {one['cluster']}" if one.get("cluster") else ""
-        about = ", ".join(filter(None, (one["type"], place, one["version"], one["provider"], one["model"])))
+        about = ", ".join(filter(None, (one["type"], one["version"], one["provider"], one["model"])))
         console.print(Text(f"{which}: {one['name'] or one['id']} ({about})"))
     console.print(_table(report["rows"]))
     console.print(Text(_summary(report), "bold"))

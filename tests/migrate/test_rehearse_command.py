@@ -102,26 +102,6 @@ def test_another_agent_is_compared_and_nothing_is_sent_but_reads(
     assert deployment.take_received() == []
 
 
-def test_an_agent_of_another_cluster_is_read_there(
-    deployment: Deployment, start_deployment: StartDeployment, recorded: Settings, command: Command
-) -> None:
-    there = start_deployment("3.8.0")
-    settings = Path(recorded(_records(deployment.agents["flow-b"])))
-    written = json.loads(settings.read_text())
-    settings.write_text(json.dumps({**written, "clusters": {"new": {"url": there.url}}}))
-    argv = ("rehearse", "-c", str(settings), "flow-b", "--as", "flow-openai_upgraded")
-    status, out, err = command(*argv, "--in-cluster", "new", "--json")
-    report = json.loads(out)
-    assert (status, err) == (0, "")
-    new = report["new"]
-    assert (new["id"], new["cluster"], new["version"]) == (there.agents["flow-openai_upgraded"], "new", "3.8.0")
-    assert (report["old"]["version"], report["requests"]) == ("2.19.0", 4)
-    status, _, err = command(*argv)
-    assert (status, "flow-openai_upgraded" in err) == (2, True)  # `upstream` has no such agent
-    status, _, err = command("rehearse", "-c", str(settings), "flow-b", "--upgrade", "--in-cluster", "new")
-    assert (status, "Give --as" in err) == (2, True)
-
-
 def test_an_upgrade_is_rehearsed_before_it_is_applied(
     deployment: Deployment, recorded: Settings, command: Command
 ) -> None:
