@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,13 +19,13 @@ from gateway.cli.output import PlainConsole, fail
 from gateway.config.problems import ConfigError
 from gateway.config.schema import Settings
 from gateway.memory.copying import append_turns
-from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn, as_failed
-from gateway.memory.owner import caller_of, knows_users, new_session_id
+from gateway.memory.model import Message, Metadata, Owner, Turn, as_failed
+from gateway.memory.owner import caller_of, imported_key, knows_users
 from gateway.memory.store import Store, StoreError
 from gateway.memory.stores.agentcore.foreign import ForeignSessions
-from gateway.memory.stores.registry import check_store
+from gateway.memory.stores.registry import check_store as check_settings
 from gateway.memory.stores.strands.mapping import starts_turn
-from gateway.migrate.connection import ClusterError, ClusterOptions, connect
+from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
 from gateway.migrate.reading import (
     Exchange,
     StoredByAgent,
@@ -77,8 +79,8 @@ def import_cluster(
 
     Questions and answers become messages with their times. Of a memory container (`--container`), whole messages are
     imported, with media and tool calls. The cluster does not record which agent a conversation
-    belongs to: without ids, all conversations of the account are imported. The new id of each is printed. It is safe to
-    run this again: only what is new is imported.
+    belongs to: without ids, all conversations of the account are imported. The new id of each is printed; the old one
+    leads to the session, too. It is safe to run this again: only what is new is imported.
     """
     try:
         connected = connect(cluster)
@@ -91,12 +93,7 @@ def import_cluster(
             found = list(list_conversations(connected))
     except ClusterError as error:
         return fail("memory import-cluster", 2, str(error))
-    if to_caller is None:
-        known = connected.settings.memory.by_caller and connected.authorization
-        to_caller = (
-            caller_of({"Authorization": connected.authorization}, knows_users(connected.settings)) if known else ""
-        )
-    owner = Owner(agent, to_tenant, to_caller)
+    owner = Owner(agent, to_tenant, account_of(connected) if to_caller is None else to_caller)
 
     async def read(id: str) -> list[Turn]:
         if container:
@@ -114,6 +111,16 @@ def import_cluster(
     return run_reporting("memory import-cluster", connected.settings, work)
 
 
+def account_of(cluster: Connected) -> str:
+    """Return the caller as whose sessions an account's conversations are imported: that of `--user`, if callers count.
+
+    "" stands for callers without credentials.
+    """
+    if not (cluster.settings.memory.by_caller and cluster.authorization):
+        return ""
+    return caller_of({"Authorization": cluster.authorization}, knows_users(cluster.settings))
+
+
 async def import_all(
     store: Store, owner: Owner, ids: Sequence[str], read: Callable[[str], Awaitable[Sequence[Turn]]], origin: str = ""
 ) -> tuple[Summary, dict[str, str]]:
@@ -124,8 +131,7 @@ async def import_all(
     summary, new_ids = Summary(), {}
     with bar("importing conversations", len(ids)) as done:
         for id in reversed(ids):
-            seed = " ".join(filter(None, (origin, id))) + f" {owner.tenant} {owner.caller}"
-            key = SessionKey(owner, new_session_id(owner.agent_id, seed))
+            key = imported_key(owner, id, origin)
             try:
                 if turns := await read(id):  # an empty conversation becomes no session
                     summary.add(await append_turns(store, key, turns))
@@ -134,6 +140,59 @@ async def import_all(
                 summary.failed[id] = str(error)
             done()
     return summary, new_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What was imported. sessions: new id of each conversation. failed: reason by conversation."""
+
+    summary: Summary
+    sessions: dict[str, str]
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """The reason for each conversation that is not imported; for all of them under ``all``."""
+        return self.summary.failed
+
+    def line(self) -> str:
+        """Return the numbers as a sentence."""
+        one = self.summary
+        rest = f"{one.present} already there, {len(one.failed)} failed"
+        return f"{one.copied} conversations became sessions ({one.turns} turns), {rest}."
+
+    def as_json(self, rules: Sequence[str]) -> dict[str, Any]:
+        """Return JSON data. rules: those that the settings lack."""
+        one = self.summary
+        counts = {"imported": one.copied, "present": one.present, "turns": one.turns, "failed": one.failed}
+        return {**counts, "sessions": self.sessions, "rules": list(rules)}
+
+
+async def check_store(cluster: Connected) -> None:
+    """Open the store of the settings, and close it.
+
+    Raises:
+        ConfigError: its settings are wrong. StoreError: it can't be used.
+    """
+    async with opened(cluster.settings):
+        pass
+
+
+async def import_conversations(cluster: Connected, agent: str, route: str) -> Imported:
+    """Import all conversations of the account as sessions of a route. agent: the one that held them.
+
+    Run it again for those that failed, and for what is new.
+    """
+    summary, owner = Summary(), Owner(route, "", account_of(cluster))
+
+    async def read(id: str) -> list[Turn]:
+        return [turn_of(agent, exchange) for exchange in read_conversation(cluster, id)]
+
+    try:
+        async with opened(cluster.settings) as store:
+            return Imported(*await import_all(store, owner, list(list_conversations(cluster)), read))
+    except (ClusterError, StoreError, ConfigError) as error:
+        summary.failed["all"] = str(error)
+        return Imported(summary, {})
 
 
 def report(
@@ -207,7 +266,7 @@ def import_agentcore(
     left_out: dict[str, list[str]] = {}
 
     async def work(settings: Settings) -> int:
-        problems = check_store(settings.memory, "agentcore")
+        problems = check_settings(settings.memory, "agentcore")
         if problems:
             raise ConfigError(problems)
         source = ForeignSessions(settings.memory.agentcore)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import shlex
 import sys
@@ -16,15 +17,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gateway.agents.rules import rule_for
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import FILE, Command
 from gateway.cli.listing import text_or_json
+from gateway.cli.memory_import import Imported, check_store, import_conversations
 from gateway.cli.output import PlainConsole, fail, print_json, print_progress
 from gateway.cli.rehearse import rehearsal_options
 from gateway.cli.upgrade import interrupted_by_signals, rules_of
 from gateway.config.edit import EditError
 from gateway.config.load import ConfigError
+from gateway.config.schema import AgentRule
 from gateway.execute.build import check_rules
+from gateway.memory.store import StoreError
 from gateway.migrate.backup import DIRECTORY, BackupError, lock_directory
 from gateway.migrate.connection import PASSWORD_THERE, ClusterError, ClusterOptions, Connected, connect, connect_named
 from gateway.migrate.display import next_command, request_line
@@ -44,7 +49,7 @@ from gateway.migrate.move_check import Check, as_json, check_copy
 from gateway.migrate.move_plan import CanNotMove, Copy, MovePlan, Source, as_planned, plan_move
 from gateway.migrate.move_route import PLANNED, RouteEdit, add_targets, remove_targets
 from gateway.migrate.parking import CredentialError, ask_credential, read_credentials
-from gateway.migrate.reading import agent_ids
+from gateway.migrate.reading import agent_ids, list_conversations
 from gateway.migrate.upgrade import Documents
 
 _EXAMPLES = """\
@@ -72,6 +77,7 @@ class _Options:
     undo: bool
     json: bool
     backup_dir: Path
+    conversations: bool
 
     @property
     def counterparts(self) -> dict[str, str]:
@@ -106,6 +112,11 @@ class _Options:
 )
 @click.option("--keep-ids", is_flag=True, help="Go on although ids are named that only the old cluster has.")
 @click.option("--credential-file", type=FILE, metavar="FILE", help="JSON: the credential of the connectors.")
+@click.option(
+    "--conversations",
+    is_flag=True,
+    help="Then import the account's conversations of the old cluster's memory as sessions of the agent's route.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be made, compared and written.")
 @click.option("--undo", is_flag=True, help="Remove what a move of these agents has made.")
 @text_or_json
@@ -148,7 +159,7 @@ def command(cluster: ClusterOptions, **options: Any) -> int:
         calls = map(request_line, error.calls)
         lines = [f"{error}; run this again to go on, or send these calls to {chosen.to_cluster} to remove the rest:"]
         return fail("move", 4, "\n  ".join([*lines, *calls]))
-    except (ClusterError, ConfigError, BackupError, CredentialError, EditError, OSError) as error:
+    except (ClusterError, ConfigError, BackupError, CredentialError, EditError, StoreError, OSError) as error:
         return fail("move", 2, str(error))
 
 
@@ -164,6 +175,8 @@ class _Move:
         self._counterparts = counterparts
         self._rehearsal = rehearsal_options(old)
         self._source, self._plan = self._read()
+        if options.conversations:
+            self._require_one_that_remembers()
         journal = MoveJournal.open(options.backup_dir, options.to_cluster, old, new)
         self._mover = Mover(new, journal, self._plan, counterparts, self._report)
 
@@ -173,6 +186,14 @@ class _Move:
         source = read_all(self._old, ids, self._counterparts)
         names = group_names(self._new)
         return source, plan_move(source, ids, self._old.identity, self._new.version, self._counterparts, names)
+
+    def _require_one_that_remembers(self) -> None:
+        if len(self._plan.agents) > 1:
+            reason = "The cluster does not record which agent a conversation belongs to"
+            raise ClusterError(f"{reason}: with --conversations, name one agent.")
+        (agent,) = self._plan.agents
+        if not self._source.agents[agent].get("memory"):
+            raise ClusterError(f"{agent} has no memory in its cluster: leave out --conversations.")
 
     def show(self) -> int:
         """Show what a move would do. Nothing is sent but reads."""
@@ -186,6 +207,9 @@ class _Move:
         self._print(_Result("planned", judged, missing, checks, edit))
         breaks = any(one.state == "unmapped" for one in judged) and not self._options.keep_ids
         if not self._options.json:
+            if self._options.conversations:
+                count = len(list(list_conversations(self._old)))
+                sys.stdout.write(f"{count} conversations of the account would be imported.\n")
             sys.stdout.write("Nothing was changed. Run again without --dry-run to move.\n")
         return int(breaks or _loses(checks))
 
@@ -193,6 +217,8 @@ class _Move:
         """Make the copies, compare them with the old agents, and write the routes; undo all that if it fails."""
         judged = self._judge()
         self._require_consent(judged)
+        if self._options.conversations:
+            asyncio.run(check_store(self._old))
         missing = self._mover.look()
         credentials = self._credentials(missing)
         planned = dict.fromkeys(self._plan.agents, PLANNED)
@@ -211,8 +237,14 @@ class _Move:
             self._report(f"failed: {error}; removing what was made")
             self._take_back(new_ids)
             raise _Undone(str(error)) from None
-        self._print(_Result("moved", judged, missing, checks, edit))
-        return int(_loses(checks))
+        imported = self._import(edit) if self._options.conversations else None
+        self._print(_Result("moved", judged, missing, checks, edit, imported))
+        return int(_loses(checks) or bool(imported and imported.failed))
+
+    def _import(self, edit: RouteEdit) -> Imported:
+        (agent,) = self._plan.agents
+        self._report("importing conversations")
+        return asyncio.run(import_conversations(self._old, agent, edit.routes[agent]))
 
     def _take_back(self, new_ids: Mapping[str, str]) -> None:
         """Remove what was made. new_ids: the agents with targets that may have been written.
@@ -336,7 +368,16 @@ class _Move:
             ],
             "notes": [note._asdict() for note in self._plan.notes],
             "settings": _edit_json(result.edit),
+            **({"conversations": result.imported.as_json(self._rules())} if result.imported else {}),
         }
+
+    def _rules(self) -> list[str]:
+        """Return the rules that the settings lack for the memory of the agents and their copies to be the gateway's."""
+        ids = {old: self._source.agents[old].get("name", "") for old in self._plan.agents}
+        ids |= {self._mover.new_id("agents", old): name for old, name in ids.items()}
+        rules = self._old.settings.agents.rules
+        found = {id_: rule_for(id_, str(name), rules) for id_, name in ids.items()}
+        return [f"{{agent: {id_}, memory: gateway}}" for id_, rule in found.items() if not _remembers(rule)]
 
     def _show(self, console: Console, result: _Result) -> None:
         missing = {copy.tag for copy in result.missing}
@@ -366,6 +407,17 @@ class _Move:
                 console.print(Text(f"{agent} is {new_id} on {self._options.to_cluster}, with weight 0.", "bold"))
                 share = ["shift", route, "-c", str(self._config), "--to", new_id, "--percent", "5"]
                 console.print(Text(f"To give it requests: {shlex.join(['mlc-gateway', *share])}"), soft_wrap=True)
+        if result.imported is not None:
+            self._show_imported(console, result.imported)
+
+    def _show_imported(self, console: Console, imported: Imported) -> None:
+        console.print(Text(imported.line()))
+        for id_, reason in imported.failed.items():
+            console.print(Text(f"{id_}: {reason}", "red"))
+        if rules := self._rules():
+            console.print(Text("They are used once the first of agents.rules are:"))
+            for rule in rules:
+                console.print(Text(f"  - {rule}"), soft_wrap=True)
 
     def _show_checks(self, console: Console, agent: str, checks: Sequence[Check]) -> None:
         others = [check for check in checks if not check.is_same]
@@ -396,6 +448,7 @@ class _Result:
     missing: Sequence[Copy]
     checks: Mapping[str, tuple[Check, ...]]
     edit: RouteEdit
+    imported: Imported | None = None
 
 
 _STATES = {
@@ -403,6 +456,10 @@ _STATES = {
     "nowhere": "not even the old cluster has it",
     "unmapped": "only the old cluster has it, as far as can be seen",
 }
+
+
+def _remembers(rule: AgentRule | None) -> bool:
+    return rule is not None and rule.memory == "gateway"
 
 
 def _loses(checks: Mapping[str, Sequence[Check]]) -> bool:

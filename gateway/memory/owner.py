@@ -140,6 +140,16 @@ def thread_key(owner: Owner, thread: str) -> SessionKey:
     return SessionKey(owner, new_session_id(owner.agent_id, seed))
 
 
+def imported_key(owner: Owner, id: str, origin: str = "") -> SessionKey:
+    """Return the session that a conversation becomes when it is imported: always the same one for an owner.
+
+    So a request that still names the conversation by its old id finds it. id: in the memory where it was. origin: keeps
+    apart conversations of the same id.
+    """
+    seed = " ".join(filter(None, (origin, id))) + f" {owner.tenant} {owner.caller}"
+    return SessionKey(owner, new_session_id(owner.agent_id, seed))
+
+
 def agent_of(session_id: str) -> str:
     """Return the agent id in an id of `new_session_id`; "" if there is none."""
     match = _SESSION_ID.fullmatch(session_id)

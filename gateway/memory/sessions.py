@@ -15,7 +15,7 @@ from gateway.memory import store
 from gateway.memory.cluster_copies import ClusterCopies, with_copy
 from gateway.memory.model import PREFIX, Owner, Session, SessionKey, StoredMessage, Turn, as_failed
 from gateway.memory.opening import BusySessions
-from gateway.memory.owner import new_session_id, thread_key
+from gateway.memory.owner import imported_key, new_session_id, thread_key
 from gateway.memory.reading import read_window
 from gateway.memory.store import Store, StoreError
 from gateway.memory.window import measure
@@ -227,6 +227,8 @@ class Sessions:
     async def open(self, owner: Owner, given: str) -> OpenSession:
         """Open the session that the client names, or a new one. given: its id; "" for a new session.
 
+        Of a conversation that was imported from a cluster's memory, the id there is good, too.
+
         Raises:
             SessionNotFound: the owner has no such session.
             SessionBusy: another request of this process still uses it.
@@ -234,12 +236,10 @@ class Sessions:
         """
         if not given:
             return await self._begin(SessionKey(owner, new_session_id(owner.agent_id)))
-        if not given.startswith(PREFIX):
-            raise _not_found(given, owner)
-        key = SessionKey(owner, given)
+        key = SessionKey(owner, given) if given.startswith(PREFIX) else imported_key(owner, given)
         await self._enter(key)
         try:
-            return await self._load(key)
+            return await self._load(key, named=given)
         except BaseException:
             self.busy.release(key)
             raise
@@ -381,7 +381,8 @@ class Sessions:
         await self.busy.enter(key, 0.0)
         return OpenSession(self, key, key.id)
 
-    async def _load(self, key: SessionKey, may_begin: bool = False) -> OpenSession:
+    async def _load(self, key: SessionKey, may_begin: bool = False, named: str = "") -> OpenSession:
+        """Load a session. named: as the client names it."""
         try:
             async with asyncio.timeout(self._seconds):
                 # Both end before the request is answered: a later one must not share a probe of an earlier state.
@@ -395,7 +396,7 @@ class Sessions:
         except (store.SessionNotFound, SessionNotFound):
             if may_begin:
                 return OpenSession(self, key, key.id)
-            raise _not_found(key.id, key.owner) from None
+            raise _not_found(named or key.id, key.owner) from None
         except (store.StoreError, TimeoutError) as error:
             unavailable = self._without_memory(key.id, error)
             self.busy.release(key)
