@@ -46,7 +46,7 @@ from gateway.migrate.move import (
     read_all,
 )
 from gateway.migrate.move_check import Check, as_json, check_copy
-from gateway.migrate.move_plan import CanNotMove, Copy, MovePlan, Source, as_planned, plan_move
+from gateway.migrate.move_plan import CanNotMove, Copy, MovePlan, Note, Source, as_planned, notes_on_rules, plan_move
 from gateway.migrate.move_route import PLANNED, RouteEdit, add_targets, remove_targets
 from gateway.migrate.parking import CredentialError, ask_credential, read_credentials
 from gateway.migrate.reading import agent_ids, list_conversations
@@ -366,10 +366,13 @@ class _Move:
             "references": [
                 {"kind": r.kind, "id": r.id, "place": r.place, "state": state} for r, state in result.judged
             ],
-            "notes": [note._asdict() for note in self._plan.notes],
+            "notes": [note._asdict() for note in self._notes()],
             "settings": _edit_json(result.edit),
             **({"conversations": result.imported.as_json(self._rules())} if result.imported else {}),
         }
+
+    def _notes(self) -> tuple[Note, ...]:
+        return (*self._plan.notes, *notes_on_rules(self._plan, self._new_ids(), self._old.settings.agents.rules))
 
     def _rules(self) -> list[str]:
         """Return the rules that the settings lack for the memory of the agents and their copies to be the gateway's."""
@@ -391,7 +394,7 @@ class _Move:
             console.print(
                 Text(f"{reference.place} names {reference.kind}/{reference.id}: {_STATES[state]}"), style="dim"
             )
-        for note in self._plan.notes:
+        for note in self._notes():
             console.print(Text(f"{note.place}: {note.text}", "yellow"))
         for agent, checks in result.checks.items():
             self._show_checks(console, agent, checks)
@@ -405,8 +408,11 @@ class _Move:
             for agent, route in result.edit.routes.items():
                 new_id = self._mover.new_id("agents", agent)
                 console.print(Text(f"{agent} is {new_id} on {self._options.to_cluster}, with weight 0.", "bold"))
-                share = ["shift", route, "-c", str(self._config), "--to", new_id, "--percent", "5"]
-                console.print(Text(f"To give it requests: {shlex.join(['mlc-gateway', *share])}"), soft_wrap=True)
+                config = ["-c", str(self._config)]
+                compare = ["rehearse", *config, route, "--as", new_id, "--in-cluster", self._options.to_cluster]
+                share = ["shift", *config, route, "--to", new_id, "--percent", "5"]
+                for what, words in (("To compare recorded requests", compare), ("To give it requests", share)):
+                    console.print(Text(f"{what}: {shlex.join(['mlc-gateway', *words])}"), soft_wrap=True)
         if result.imported is not None:
             self._show_imported(console, result.imported)
 

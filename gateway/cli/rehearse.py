@@ -22,16 +22,15 @@ from gateway.cli.command import FILE, Command
 from gateway.cli.output import PlainConsole, fail, print_json
 from gateway.cli.upgrade import rules_of
 from gateway.config.load import ConfigError
-from gateway.errors import UnresolvedAgent
 from gateway.execute.body import is_json
 from gateway.execute.build import check_rules
 from gateway.execute.deliveries import model_name
 from gateway.inspector.har import body_bytes
 from gateway.inspector.har_reader import InvalidHar, read_har
 from gateway.inspector.repeatable import Medium, put_texts_back
-from gateway.migrate.assess import TYPES
-from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
+from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect, connect_named
 from gateway.migrate.display import next_command
+from gateway.migrate.move_check import rehearsed_agent
 from gateway.migrate.reading import agent_ids, read_documents, with_run_agents
 from gateway.migrate.recorded import Options, RecordedRun, read_run
 from gateway.migrate.rehearse import Kind, Rehearsal, RehearsedAgent, Row, Tally
@@ -46,6 +45,7 @@ from gateway.unified.limits import ParseLimits
 
 _EXAMPLES = """\
 mlc-gateway rehearse -c config/gateway.yaml my-agent --as new-agent
+mlc-gateway rehearse -c config/gateway.yaml my-agent --as new-agent --in-cluster new
 mlc-gateway rehearse -c config/gateway.yaml my-agent --upgrade --min-same 99
 mlc-gateway rehearse -c config/gateway.yaml my-agent --on 3.8.0 --json | jq .rows
 mlc-gateway rehearse --url http://127.0.0.1:9200 my-agent --as new-agent --har traffic.har --ignore model"""
@@ -62,6 +62,7 @@ class _Options:
 
     agent: str
     new: str | None
+    in_cluster: str | None
     upgrade: bool
     version: str | None
     har: Path | None
@@ -73,6 +74,7 @@ class _Options:
 @click.command("rehearse", cls=Command, examples=_EXAMPLES)
 @click.argument("agent", metavar="AGENT", help="Id or name of the agent whose requests were recorded.")
 @click.option("--as", "new", metavar="AGENT", help="Id or name of the agent that would get them.")
+@click.option("--in-cluster", metavar="NAME", help="Cluster of that agent, a name in `clusters` (default: the same).")
 @click.option("--upgrade", is_flag=True, help="Compare with the agent as `mlc-gateway upgrade` would leave it.")
 @click.option("--on", "version", metavar="V", help="Compare with a cluster of this version, such as 3.8.0.")
 @click.option("--har", type=FILE, metavar="FILE", help="Take the requests from a HAR file, not from the inspector.")
@@ -93,6 +95,8 @@ def command(cluster: ClusterOptions, **options: Any) -> int:
         raise click.UsageError("Give either --as or --upgrade.")
     if not (chosen.new or chosen.upgrade or chosen.version):
         raise click.UsageError("Give --as, --upgrade or --on.")
+    if chosen.in_cluster and (chosen.version or not chosen.new):
+        raise click.UsageError("--in-cluster is about the agent of --as, whose version is that of its cluster.")
     try:
         connected = connect(cluster)
         check_rules(connected.settings)
@@ -147,11 +151,15 @@ def _read_pair(cluster: Connected, options: _Options) -> _Pair:
     Raises:
         CanNotRehearse: there is no upgrade, or the version can't be read. ClusterError: there is no such agent.
     """
-    named = [options.agent, *([options.new] if options.new else [])]
-    ids = agent_ids(cluster, named, listing=next_command(cluster.options, "agents"))
+    named = [options.agent, *([options.new] if options.new and not options.in_cluster else [])]
+    ids, documents = _read_documents(cluster, named, next_command(cluster.options, "agents"))
     old_id, new_id = ids[0], ids[-1]
-    documents = with_run_agents(cluster, read_documents(cluster, cluster.version, ids, rules_of(cluster)), ids)
     changed, assumptions = documents, [_NOW, _FIRST]
+    if options.in_cluster and options.new:
+        other = connect_named(cluster.settings, options.in_cluster)
+        (new_id, *_), changed = _read_documents(other, [options.new], f"mlc-gateway agents --url {other.url}")
+        if changed.version[:2] != documents.version[:2]:
+            assumptions.append(_PROMPTS.format(".".join(map(str, changed.version))))
     if options.upgrade:
         changed, assumptions = _upgraded(documents, old_id), [*assumptions, _UPGRADED]
     if options.version:
@@ -161,6 +169,12 @@ def _read_pair(cluster: Connected, options: _Options) -> _Pair:
     old, about_old = _agent(documents, old_id, rehearsed)
     new, about_new = _agent(changed, new_id, rehearsed)
     return _Pair(old_id, old, new, (about_old, about_new), tuple(assumptions), rehearsed)
+
+
+def _read_documents(cluster: Connected, named: list[str], listing: str) -> tuple[list[str], Documents]:
+    """Read the agents `named`, and the agents that they run; return their ids, too."""
+    ids = agent_ids(cluster, named, listing=listing)
+    return ids, with_run_agents(cluster, read_documents(cluster, cluster.version, ids, rules_of(cluster)), ids)
 
 
 def rehearsal_options(cluster: Connected) -> Options:
@@ -177,6 +191,7 @@ def rehearsal_options(cluster: Connected) -> Options:
 
 _NOW = "The agents are taken as they are now, whatever they were when the requests were recorded"
 _FIRST = "Only the first LLM call is compared; tools that run before it are taken to answer the same for both"
+_PROMPTS = "Prompts of the cluster's own are counted as different on {}: what they are there can't be read here"
 _UPGRADED = "The connector is taken as `mlc-gateway upgrade` would leave it"
 
 
@@ -199,7 +214,7 @@ def _on(documents: Documents, written: str) -> tuple[Documents, list[str]]:
     name = ".".join(map(str, version))
     assumed = [
         f"The agent, its models and its connectors are taken to be on a cluster of {name} as they are on this one",
-        f"Prompts of the cluster's own are counted as different on {name}: what they are there can't be read here",
+        _PROMPTS.format(name),
     ]
     unified_api = None if version >= (3, 5) else False
     if unified_api is None:
@@ -219,14 +234,10 @@ def _agent(documents: Documents, agent_id: str, options: Options) -> tuple[Rehea
         "type": str(document.get("type", "")).lower(),
         "version": ".".join(map(str, documents.version)),
     }
-    try:
-        profile = documents.profile(agent_id)
-        if profile.agent_type not in TYPES:
-            raise UnresolvedAgent(f"the gateway does not know how agents of type {profile.type} take their input")
-    except UnresolvedAgent as error:
-        return RehearsedAgent(None, document, options, error.reason), {**about, "provider": "", "model": ""}
-    more = {"provider": profile.provider, "model": model_name(profile)}
-    return RehearsedAgent(profile, document, options), {**about, **more}
+    found = rehearsed_agent(documents, agent_id, options)
+    profile = found.profile
+    more = {"provider": profile.provider, "model": model_name(profile)} if profile else {"provider": "", "model": ""}
+    return found, {**about, **more}
 
 
 # The recorded requests

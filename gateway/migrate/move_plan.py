@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gateway.agents.documents import Document, needed_connector
+from gateway.agents.rules import ForMemory, rule_for
 from gateway.migrate.references import OWN_PREFIX, Reference, references, with_ids
 from gateway.migrate.steps import (
     MOVED,
@@ -364,6 +365,16 @@ def as_planned(plan: MovePlan, source: Source) -> Source:
     """Return what the new cluster would have, with the old ids."""
     agents = {copy.old: copy.body for copy in plan.copies if copy.kind == "agents"}
     return Source(agents, source.models, source.connectors, source.groups)
+
+
+def notes_on_rules(plan: MovePlan, new_ids: Mapping[str, str], rules: Sequence[ForMemory]) -> Iterator[Note]:
+    """Yield a note for each rule of the settings (`agents.rules`) that is about an agent and not about its copy."""
+    names = {copy.old: copy.name for copy in plan.copies if copy.kind == "agents"}
+    for old, new in new_ids.items():
+        rule = rule_for(old, names[old], rules)
+        if rule is not None and rule is not rule_for(new, names[old], rules):
+            place = f"agents.rules[{next(index for index, one in enumerate(rules) if one is rule)}]"
+            yield Note(place, f"it is about {old} and not about its copy: the copy needs one like it")
 
 
 def mark_for(identity: str, kind: Kind, id_: str) -> str:

@@ -99,8 +99,9 @@ def test_what_it_says_on_a_terminal(move: Move, command: Command) -> None:
     assert (status, err) == (0, "")
     assert f"8 of 8: agents/{move.agent} is agents/{move.target} there" in out
     assert f"{move.agent} is {move.target} on new, with weight 0." in out
-    share = f"mlc-gateway shift {move.agent} -c {move.config} --to {move.target} --percent 5"
-    assert share in out
+    assert f"mlc-gateway shift -c {move.config} {move.agent} --to {move.target} --percent 5\n" in out
+    compare = f"mlc-gateway rehearse -c {move.config} {move.agent} --as {move.target} --in-cluster new\n"
+    assert compare in out
 
 
 def test_a_dry_run_changes_nothing(move: Move, command: Command) -> None:
@@ -352,6 +353,51 @@ def test_an_agent_of_a_type_that_the_version_lacks(
     assert status == 1
     assert "has the type plan_execute_and_reflect, which the new cluster (2.19.0) does not have" in err
     assert move.made() == NOTHING
+
+
+def test_rules_that_are_not_about_the_copy(move: Move, command: Command) -> None:
+    rules = (
+        f"  rules:\n    - {{agent: main, provider: bedrock/converse}}\n    - {{agent: {move.sub}, memory: cluster}}\n"
+    )
+    move.config.write_text(move.config.read_text() + rules)
+    assert _report(command, move)["notes"] == []
+    move.agent = move.sub
+    (note,) = _report(command, move)["notes"]
+    assert note["place"] == "agents.rules[1]"
+    assert "the copy needs one like it" in note["text"]
+
+
+def test_connectors_of_mcp_servers_are_copied(
+    start_deployment: StartDeployment, tmp_path: Path, command: Command
+) -> None:
+    move = empty(Move(start_deployment("3.8.0"), start_deployment("3.8.0"), tmp_path))
+    switch = {"persistent": {"plugins.ml_commons.mcp_connector_enabled": True}}
+    for deployment in (move.old, move.new):
+        deployment.cluster.core.settings.change(switch)
+    server = {"name": "mcp", "version": "1", "protocol": "mcp_sse", "url": "http://127.0.0.1:9/sse"}
+    headers = {"Authorization": "Bearer ${credential.token}"}
+    open_, closed = (
+        make(move.old, "connectors/_create", {**server, **more})["connector_id"]
+        for more in ({}, {"headers": headers, "credential": {"token": "of the old cluster"}})
+    )
+    listed = json.dumps([{"mcp_connector_id": open_}, {"mcp_connector_id": closed, "tool_filters": ["x"]}])
+    move.agent = move.old.register(
+        {"name": "m", "type": "flow", "tools": [llm_tool(move.inner)], "parameters": {"mcp_connectors": listed}}
+    )
+    move.write_credentials(
+        {f"models/{move.inner}": {"key": LLM_SECRET}, f"connectors/{closed}": {"token": "of the new cluster"}}
+    )
+    ids = {copy["id"]: copy["new_id"] for copy in _report(command, move)["copies"]}
+    made = move.made()
+    assert made["agents"][move.target]["parameters"]["mcp_connectors"] == listed.replace(open_, ids[open_]).replace(
+        closed, ids[closed]
+    )
+    assert "credential" not in made["connectors"][ids[open_]]
+    assert made["connectors"][ids[closed]]["credential"] == {"token": "of the new cluster"}
+    assert (made["connectors"][ids[closed]]["url"], made["connectors"][ids[closed]]["headers"]) == (
+        server["url"],
+        headers,
+    )
 
 
 def test_a_planner_brings_its_executor(start_deployment: StartDeployment, tmp_path: Path, command: Command) -> None:

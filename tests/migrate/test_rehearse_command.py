@@ -251,3 +251,23 @@ def test_the_agent_that_a_flow_runs_is_read(
     har.write_bytes(b"".join(write_har(_records(agent)[:2])))
     status, out, _ = command("rehearse", "--url", deployment.url, agent, "--on", "3.8.0", "--har", str(har))
     assert (status, json.loads(out)["counts"]["same"]) == (0, 2), out
+
+
+def test_an_agent_of_another_cluster(
+    deployment: Deployment, start_deployment: StartDeployment, recorded: Settings, command: Command
+) -> None:
+    other = start_deployment("3.8.0")
+    old, new = deployment.agents["flow-h"], other.agents["flow-bedrock_tutorial"]
+    settings = Path(recorded(_records(old)))
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "clusters": {"new": {"url": other.url}}}))
+    argv = ("rehearse", "-c", str(settings), old, "--as", "flow-bedrock_tutorial")
+    status, out, err = command(*argv, "--in-cluster", "new")
+    assert status == 0, err
+    report = json.loads(out)
+    assert (report["old"]["version"], report["new"]["version"]) == ("2.19.0", "3.8.0")
+    assert (report["old"]["id"], report["new"]["id"]) == (old, new)
+    assert "Prompts of the cluster's own are counted as different on 3.8.0" in str(report["assumptions"])
+    sent = [call for call in other.cluster.calls if call != "GET /"]
+    assert [call for call in sent if not call.startswith((*READS, *SEARCHES, "GET /_cluster/settings"))] == []
+    assert command(*argv[:-1], "nobody", "--in-cluster", "new")[0] == 2
+    assert command(*argv[:-2], "--on", "3.8.0", "--in-cluster", "new")[0] == 2
