@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from gateway.agents.lookup import Credentials
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.agents.rules import keeps_sessions, rule_for
-from gateway.config.schema import AgentRule, Settings
+from gateway.config.schema import AgentRule, Agents, Settings
 from gateway.errors import GatewayError, InvalidInput, Problem, SignatureConflict
 from gateway.execute.body import read_async
 from gateway.execute.deliveries import BOTH_SENT, DELIVERY, QUESTION, delivery_value, notice_header, with_notices
@@ -54,6 +54,7 @@ class SessionRuns:
         self.credentials = Credentials().of
         self._rules = settings.agents.rules
         self._by_user = knows_users(settings)
+        self._replaced = {*_replaced(settings.agents)}
 
     def rule(self, agent_id: str, name: str = "") -> AgentRule | None:
         """Return the operator's rule for an agent."""
@@ -78,8 +79,9 @@ class SessionRuns:
         agent_id = call.agent_id if routed is None else routed.owner
         by_user = self._by_user if routed is None else routed.by_user
         session_id = read_id(request) if call.session is None else ""
-        if routed is not None and agent_of(session_id) in routed.owners:
-            agent_id = agent_of(session_id)
+        named = agent_of(session_id)
+        if named in routed.owners if routed is not None else (call.agent_id, named) in self._replaced:
+            agent_id = named
         owner = await owner_of(call.caller, agent_id, self.settings.memory, by_user)
         if call.session is not None:
             session = await self.sessions.open_thread(owner, call.session.thread)
@@ -92,6 +94,13 @@ class SessionRuns:
         except BaseException:
             session.release()
             raise
+
+
+def _replaced(agents: Agents) -> Iterator[tuple[str, str]]:
+    """Yield the agents that routes lead to, each with the id of such a route: it goes on with the sessions of that."""
+    yield from ((new, old) for old, new in agents.aliases.items())
+    for route in agents.routes:
+        yield from ((target.agent, route.agent) for target in route.targets if not target.cluster)
 
 
 class SessionRun(AnswerStage):

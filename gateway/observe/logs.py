@@ -30,7 +30,19 @@ _FINISHED = ("event", "level", "timestamp", "exception")
 _OWN_FIELDS = frozenset(
     {"address", "again_in", "agent", "base64_bytes", "client", "client_request_id", "codes", "connections", "container"}
     | {"events", "failures", "generation", "http", "input", "intent", "kind", "made", "media", "messages", "method"}
-    | {"node", "notices", "opaque_id", "outcome", "path", "pid", "problems", "provider", "reason", "request_id"}
+    | {
+        "node",
+        "notices",
+        "opaque_id",
+        "outcome",
+        "path",
+        "pid",
+        "problems",
+        "provider",
+        "reason",
+        "request_id",
+        "route",
+    }
     | {
         "s",
         "seconds",
@@ -44,6 +56,7 @@ _OWN_FIELDS = frozenset(
         "strategy",
         "tag",
         "tls",
+        "tools",
     }
     | {"source", "trace_id", "type", "used_slots", "worker", "workers"}
 )

@@ -19,7 +19,7 @@ from gateway.execute.deliveries import notice_header, with_notices
 from gateway.execute.session_request import IDS
 from gateway.memory.model import PREFIX as SESSION
 from gateway.memory.model import SessionKey
-from gateway.memory.owner import agent_of, owner_of, thread_key
+from gateway.memory.owner import agent_of, imported_key, owner_of, thread_key
 from gateway.memory.sessions import Sessions
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice
@@ -151,6 +151,8 @@ class RoutedHandler:
         if id.startswith(SESSION):
             agent = await self._last_agent(route, call, id)
             return Choice(route.target_of(agent) or route.draw(point_of(route.agent, id)), call, True)
+        if agent := await self._imported_by(route, call, id):
+            return Choice(route.target_of(agent) or route.draw(point_of(route.agent, id)), call, True)
         if route.home is not None or len(route.targets) == 1:
             return Choice(route.home or route.targets[0], call, False)
         return Choice(await self._of_gone_agent(route, call, id), call, False)
@@ -192,6 +194,16 @@ class RoutedHandler:
         agent_id = named if named in route.owners else route.owner
         owner = await owner_of(call.headers, agent_id, self._memory, self._callers.by_user)
         return await self._sessions.last_agent(SessionKey(owner, session_id))
+
+    async def _imported_by(self, route: Route, call: ExecuteCall, id: str) -> str:
+        """Return the agent that wrote last in the session that a conversation of a cluster became; "" without one."""
+        if self._sessions is None:
+            return ""
+        profiles = [await self._profiles.find(target, call.headers) for target in route.targets]
+        if not any(profile is not None and self._profiles.remembers(profile) for profile in profiles):
+            return ""
+        owner = await owner_of(call.headers, route.owner, self._memory, self._callers.by_user)
+        return await self._sessions.last_agent(imported_key(owner, id))
 
     async def _draw_target(self, route: Route, call: ExecuteCall, request: ExecuteRequest | None) -> Target:
         """Choose for a request that names no conversation: a new one if agents give ids, else by what it comes from."""

@@ -120,8 +120,9 @@ class Mirrors:
         tools = other_tools(profile, route.mirror)
         if tools and route.agent not in self._refused:
             self._refused.add(route.agent)
-            help = "name them in agents.routes[].mirror.tools if it does no harm that they run for copies"
-            self._log.warning("copies are dropped", route=route.agent, agent=profile.id, tools=tools, help=help)
+            reason = "agents.routes[].mirror.tools does not name these tools, which would act for copies, too"
+            names = ", ".join(tools)
+            self._log.warning("copies dropped", route=route.agent, agent=profile.id, tools=names, reason=reason)
         return not tools
 
 

@@ -76,7 +76,12 @@ def make_file(path: Path) -> None:
     """
     make_directory(path.parent)
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        # It is not opened: to close it would end all locks that SQLite has on it in this process, and the next process
+        # to leave would take the log away from under this one (https://www.sqlite.org/howtocorrupt.html, 2.2).
+        if reason := find_file_fault(path):
+            raise unusable(path, reason) from None
     except OSError as error:
         raise unusable(path, error.strerror or str(error)) from error
 

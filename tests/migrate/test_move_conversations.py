@@ -75,6 +75,24 @@ def test_a_conversation_goes_on_under_the_id_that_its_client_knows(move: Move, c
     assert (status, answer["error"]["type"]) == (404, "SessionNotFound")
 
 
+def test_it_goes_on_with_the_copy_once_the_old_agent_is_gone(move: Move, command: Command) -> None:
+    """The route has `on_failure: next`. The copy is on the other cluster, and reads the same session."""
+    memory_id = converse(move.old, BOB)
+    rules = "".join(f"    - {rule}\n" for rule in _moved(command, move)["rules"])
+    text = move.config.read_text().replace("agents:\n", f"agents:\n  rules:\n{rules}", 1)
+    move.config.write_text(
+        text.replace("    - agent: ", "    - on_failure: next\n      agent: ").replace("weight: 0", "weight: 1")
+    )
+    assert _ask(move, memory_id, "What is my name?")[2]["X-MLC-Agent"] == move.agent
+    del move.old.cluster.core.resources.agents[move.agent]
+    before = len(move.old.cluster.received)
+    status, answer, headers = _ask(move, memory_id, "And yours?")
+    assert status == 200, answer
+    assert (headers["X-MLC-Agent"], headers["X-MLC-Cluster"]) == (move.target, "new")
+    (sent,) = move.old.cluster.received[before:]
+    assert all(text in json.dumps(sent) for text in ("My name is Bob.", "What is my name?", "And yours?"))
+
+
 def test_a_second_run_imports_only_what_is_new(move: Move, command: Command) -> None:
     memory_id = converse(move.old, BOB)
     first = _moved(command, move)
