@@ -209,7 +209,9 @@ def _lines(row: Mapping[str, Any], width: int) -> Iterator[Text]:
     if indent + len(target) > width:
         target = target.replace(_COMMON, "…/", 1)
     line.append(target)
-    about = [row[name] for name in ("agent", "provider", "strategy", "error") if row[name]]
+    names = ("agent", "cluster", "provider", "strategy", "error")
+    about = [row[name] for name in names if row.get(name)]  # an older gateway sends no cluster
+    about += [f"mirror of {row['mirror_of']}"] if row.get("mirror_of") else []
     tokens = [row[name] for name in ("input_tokens", "output_tokens") if row[name] is not None]
     if tokens:
         about.append("+".join(map(str, tokens)) + " tokens")

@@ -248,6 +248,8 @@ def test_tail_at_80_columns_and_wider() -> None:
     )
     (wide,) = [line.plain for line in tail._lines(row(), 500)]
     assert f"POST /_plugins/_ml/agents/{AGENTS[0]}/_execute?async=true  {AGENTS[0]}" in wide
+    (copy,) = [line.plain for line in tail._lines(row(cluster="new", mirror_of="5f2a"), 500)]
+    assert f"{AGENTS[0]}  new  openai/v1/chat/completions  splice  mirror of 5f2a  1200+345 tokens" in copy
     long = "/index/_doc/" + "é" * 100
     assert next(line.plain for line in tail._lines(row(target=long, agent="", codes=[]), 80)).endswith(long)
 
