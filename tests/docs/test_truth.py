@@ -206,7 +206,7 @@ NUMBERS = [
     ),
     ("operate/inspector.md", "The first {} characters of a body are searched", f"{searched_text.LONGEST:,}"),
     ("operate/inspector.md", "at most {} exchanges a second come in", f"{sqlite._BUSY}"),
-    ("operate/inspector.md", "Of more than {} runs, p50 and p95", f"{sqlite_queries.SAMPLE:,}"),
+    ("operate/inspector.md", "Of more than {} runs, p50 and p95", f"{sqlite_queries._SAMPLE:,}"),
     ("operate/inspector.md", "known by the texts of the conversation's {} runs before", f"{drawing._EARLIER}"),
     ("operate/inspector.md", "for {} hours, `HttpOnly`", {12.0: "twelve"}.get(access._SECONDS / 3600, "")),
     ("operate/registration.md", "sends a refused one again, up to {} times", f"{busy._TRIES}"),

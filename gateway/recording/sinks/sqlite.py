@@ -126,6 +126,9 @@ FORMAT = Format(
             # With what tells where and when a conversation began.
             """CREATE INDEX facts_by_route ON facts (route, conversation, started, agent_id, cluster, intent, mirror_of)
                 WHERE route != ''""",
+            # With what is summed up of a target's runs, by the time that they took.
+            """CREATE INDEX facts_by_target ON facts (route, agent_id, cluster, seconds, started, intent, mirror_of,
+                form, failed, input_tokens, output_tokens, agent_name, currency, cost) WHERE route != ''""",
             # When which weights came into force. targets: a JSON list.
             "CREATE TABLE weights (at REAL NOT NULL, route TEXT NOT NULL, targets BLOB NOT NULL)",
         ),

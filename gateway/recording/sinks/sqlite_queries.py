@@ -302,10 +302,8 @@ _WIDTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800,
 
 MINUTE = "CAST(started / 60 AS INTEGER)"
 """An expression that has an index of its own, so that nothing is sorted to sum up by minute."""
-SAMPLE = 20_000
+_SAMPLE = 20_000
 """Times of which p50 and p95 are exact. Of more, so many are chosen by their positions, evenly over all."""
-HASH = "(position * 2654435761 & 4294967295)"
-"""Knuth's multiplicative hash of a position, of 32 bits: so no pattern of positions is preferred."""
 
 
 def overview(connection: sqlite3.Connection, wanted: Condition, given: Filter, most: int) -> Overview:
@@ -321,13 +319,13 @@ def overview(connection: sqlite3.Connection, wanted: Condition, given: Filter, m
     since = min(row[1] for row in minutes) if given.since is None else given.since
     until = max(max(row[2] for row in minutes) if given.until is None else given.until, since)
     width, buckets = _buckets(connection, wanted, minutes, since, until, most)
-    times = read_times(connection, f"{found} AND {RUN_SQL}" if runs else found, wanted.values, runs or count)
+    times = _times(connection, f"{found} AND {RUN_SQL}" if runs else found, wanted.values, runs or count)
     return Overview(
         count,
         errors,
         runs,
-        percentile(times, 0.5),
-        percentile(times, 0.95),
+        _percentile(times, 0.5),
+        _percentile(times, 0.95),
         read,
         written,
         metered,
@@ -373,17 +371,22 @@ def _buckets(
     return float(width), tuple(Bucket(start, *numbers) for start, numbers in sorted(counted.items()))
 
 
-def read_times(connection: sqlite3.Connection, found: str, values: tuple[Any, ...], count: int) -> list[float]:
-    """Return the seconds that exchanges took, sorted; see `SAMPLE`. found: the SQL from FROM on."""
+def _times(connection: sqlite3.Connection, found: str, values: tuple[Any, ...], count: int) -> list[float]:
+    """Return the seconds that exchanges took, sorted; see `_SAMPLE`. found: the SQL from FROM on."""
     sql = f"SELECT seconds {found}"
-    if count > SAMPLE:
-        sql += f" AND {HASH} < {2**32 * SAMPLE // count}"
+    if count > _SAMPLE:  # Knuth's multiplicative hash, so that no pattern of positions is preferred
+        sql += f" AND (position * 2654435761 & 4294967295) < {2**32 * _SAMPLE // count}"
     return sorted([seconds for (seconds,) in connection.execute(sql, values)])
 
 
-def percentile(times: list[float], share: float) -> float | None:
-    """Return the least time that is at least as long as so many of all (nearest rank)."""
-    return times[max(0, math.ceil(share * len(times)) - 1)] if times else None
+def _percentile(times: list[float], share: float) -> float | None:
+    """Return the least time that is at least as long as so many of all."""
+    return times[rank(share, len(times))] if times else None
+
+
+def rank(share: float, count: int) -> int:
+    """Return how many of `count` values are less than the one that a share of them does not exceed (nearest rank)."""
+    return max(0, math.ceil(share * count) - 1)
 
 
 def form_of(record: ExchangeRecord) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.recording.sinks.sqlite_queries import ORIGINAL, RUN_SQL, SAMPLE, percentile, read_times
+from gateway.recording.sinks.sqlite_queries import ORIGINAL, RUN_SQL, rank
 from gateway.recording.store import (
     Beginnings,
     Mirrored,
@@ -36,49 +36,42 @@ def target_runs(connection: sqlite3.Connection, since: float) -> list[TargetRuns
         (since,),
     ):
         sums[Target(*row[:3])].append(row[3:])
-    answered = {
-        target: sum(count - failed - refused for count, failed, refused, *_ in rows) for target, rows in sums.items()
-    }
-    times = _answered_times(connection, since, answered)
-    return [_sum_up(target, rows, times[target]) for target, rows in sums.items()]
+    return [_sum_up(connection, since, target, rows) for target, rows in sums.items()]
 
 
-def _answered_times(
-    connection: sqlite3.Connection, since: float, answered: Mapping[Target, int]
-) -> Mapping[Target, list[float]]:
-    """Return the seconds that answered runs took, sorted; see `SAMPLE`. answered: how many each target has."""
-    found = f"{_RUNS} AND form != 'refused' AND NOT failed AND started >= ? AND ({_TARGET}) IN"
-    times: dict[Target, list[float]] = {target: [] for target in answered}
-    few = [target for target, count in answered.items() if 0 < count <= SAMPLE]
-    if few:  # read at once
-        parts = (part for target in few for part in (target.route, target.agent, target.cluster))
-        listed = ", ".join(["(?, ?, ?)"] * len(few))
-        sql = f"SELECT {_TARGET}, seconds {found} (VALUES {listed}) ORDER BY seconds"
-        for *target, seconds in connection.execute(sql, (since, *parts)):
-            times[Target(*target)].append(seconds)
-    for many, count in answered.items():
-        if count > SAMPLE:
-            wanted = (since, many.route, many.agent, many.cluster)
-            times[many] = read_times(connection, f"{found} (VALUES (?, ?, ?))", wanted, count)
-    return times
-
-
-def _sum_up(target: Target, rows: list[tuple[Any, ...]], times: list[float]) -> TargetRuns:
+def _sum_up(connection: sqlite3.Connection, since: float, target: Target, rows: list[tuple[Any, ...]]) -> TargetRuns:
     runs, failed, refused, read, written, metered = (sum(row[n] or 0 for row in rows) for n in range(6))
+    p50, p95 = (_percentile(connection, since, target, share, runs - failed - refused) for share in (0.5, 0.95))
     return TargetRuns(
         target,
         max(row[6] for row in rows),
         runs,
         failed,
         refused,
-        percentile(times, 0.5),
-        percentile(times, 0.95),
+        p50,
+        p95,
         read,
         written,
         metered,
         tuple(Spent(currency, cost, priced) for *_, currency, cost, priced in rows if priced),
         max(row[7] for row in rows),
     )
+
+
+def _percentile(
+    connection: sqlite3.Connection, since: float, target: Target, share: float, answered: int
+) -> float | None:
+    """Return the least time that is at least as long as so many of a target's answered runs took (nearest rank).
+
+    It is found in the order of an index. None if there are no such runs.
+    """
+    if not answered:
+        return None
+    sql = f"""SELECT seconds {_RUNS} AND form != 'refused' AND NOT failed AND ({_TARGET}) = (?, ?, ?) AND started >= ?
+        ORDER BY seconds LIMIT 1 OFFSET ?"""
+    values = (target.route, target.agent, target.cluster, since, rank(share, answered))
+    [seconds] = connection.execute(sql, values).fetchone()
+    return float(seconds)
 
 
 def target_faults(connection: sqlite3.Connection, since: float) -> list[TargetFaults]:

@@ -17,7 +17,6 @@ from gateway.config.inspector import SqliteExchanges
 from gateway.observe.record import Body, Delivery, ExchangeRecord, HttpMessage, Usage
 from gateway.recording.sinks import sqlite as module
 from gateway.recording.sinks import sqlite_queries as queries
-from gateway.recording.sinks import sqlite_routes as routes
 from gateway.recording.sinks.encoding import encode
 from gateway.recording.sinks.sqlite import DATABASE, SqliteStore, used_bytes
 from gateway.recording.store import Filter, Loss, Spent, StoreError, TargetWeight
@@ -197,7 +196,7 @@ def test_old_losses_are_forgotten(clock: Clock, open_store: Callable[..., Sqlite
 def test_times_of_many_exchanges_are_chosen_evenly(
     open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "SAMPLE", 1000)
+    monkeypatch.setattr(queries, "_SAMPLE", 1000)
     store = open_store()
     store.add([record(id=str(n), seconds=float(n)) for n in range(5000)])
     found = store.overview(Filter())
@@ -206,20 +205,6 @@ def test_times_of_many_exchanges_are_chosen_evenly(
     assert found.p95 is not None
     assert found.p50 == pytest.approx(2500, rel=0.05)
     assert found.p95 == pytest.approx(4750, rel=0.02)
-
-
-def test_times_of_the_runs_of_a_target_are_chosen_evenly(
-    open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(routes, "SAMPLE", 1000)
-    monkeypatch.setattr(queries, "SAMPLE", 1000)
-    store = open_store()
-    store.add([record(id=str(n), seconds=float(n), route="a1") for n in range(5000)])
-    store.add([record(id=f"b{n}", seconds=float(n), route="a1", agent_id="b1") for n in range(1000)])
-    many, few = store.target_runs(0.0)
-    assert (many.runs, few.runs) == (5000, 1000)
-    assert (many.p50, many.p95) == (pytest.approx(2500, rel=0.05), pytest.approx(4750, rel=0.02))
-    assert (few.p50, few.p95) == (499.0, 949.0)
 
 
 def test_a_failed_write_leaves_nothing(open_store: Callable[..., SqliteStore], monkeypatch: pytest.MonkeyPatch) -> None:
