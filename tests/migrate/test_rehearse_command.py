@@ -102,11 +102,16 @@ def test_another_agent_is_compared_and_nothing_is_sent_but_reads(
     assert deployment.take_received() == []
 
 
+def _with_copies(records: list[ExchangeRecord]) -> list[ExchangeRecord]:
+    """Return the records, and copies of the runs by a route, which no client has asked for."""
+    return [*records, *(replace(one, id=f"copy-{one.id}", mirror_of=one.id) for one in records)]
+
+
 def test_an_upgrade_is_rehearsed_before_it_is_applied(
     deployment: Deployment, recorded: Settings, command: Command
 ) -> None:
     agent = deployment.agents["flow-d"]
-    settings = recorded(_records(agent))
+    settings = recorded(_with_copies(_records(agent)))
     status, out, _ = command("rehearse", "-c", settings, agent, "--upgrade", "--min-same", "66")
     report = json.loads(out)
     assert (status, report["met"], report["same_percent"]) == (0, True, 66.667)
@@ -132,8 +137,7 @@ def test_another_version_says_what_it_assumes(deployment: Deployment, recorded: 
 def test_a_har_file_is_read_in_place_of_the_store(deployment: Deployment, tmp_path: Path, command: Command) -> None:
     agent = deployment.agents["flow-d"]
     har = tmp_path / "traffic.har"
-    copies = [replace(one, id=f"copy-{one.id}", mirror_of=one.id) for one in _records(agent)]
-    har.write_bytes(b"".join(write_har([*_records(agent), *copies])))
+    har.write_bytes(b"".join(write_har(_with_copies(_records(agent)))))
     status, out, _ = command("rehearse", "--url", deployment.url, agent, "--upgrade", "--har", str(har))
     assert (status, json.loads(out)["counts"]["same"]) == (0, 2)
     har.write_text("{}")
