@@ -74,7 +74,7 @@ async def test_path_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, reason in [
         (tmp_path / "file" / "memory.sqlite3", f"{tmp_path}/file is not a directory"),
-        (tmp_path, "Is a directory"),
+        (tmp_path, "it is a directory"),
         (tmp_path / ("x" * 300) / "memory.sqlite3", "File name too long"),
         (Path("~no-such-user/memory.sqlite3"), "the home directory is not known"),
     ]:
