@@ -158,7 +158,7 @@ class Imported:
         """Return the numbers as a sentence."""
         one = self.summary
         rest = f"{one.present} already there, {len(one.failed)} failed"
-        return f"{one.copied} conversations became sessions ({one.turns} turns), {rest}."
+        return f"Conversations that became sessions: {one.copied} ({one.turns} turns), {rest}."
 
     def as_json(self, rules: Sequence[str]) -> dict[str, Any]:
         """Return JSON data. rules: those that the settings lack."""

@@ -50,7 +50,6 @@ from gateway.migrate.move_plan import CanNotMove, Copy, MovePlan, Note, Source, 
 from gateway.migrate.move_route import PLANNED, RouteEdit, add_targets, remove_targets
 from gateway.migrate.parking import CredentialError, ask_credential, read_credentials
 from gateway.migrate.reading import agent_ids, list_conversations
-from gateway.migrate.upgrade import Documents
 
 _EXAMPLES = """\
 mlc-gateway move -c config/gateway.yaml my-agent --to-cluster new --dry-run
@@ -146,19 +145,20 @@ def command(cluster: ClusterOptions, **options: Any) -> int:
         new = connect_named(old.settings, chosen.to_cluster, chosen.to_user)
         if old.identity == new.identity:
             raise ClusterError(f"clusters.{chosen.to_cluster} is the cluster of `upstream` itself.")
-        run = _Move(old, new, cluster.config, chosen, counterparts)
         if chosen.dry_run:
-            return run.show()
+            return _Move(old, new, cluster.config, chosen, counterparts).show()
         with interrupted_by_signals(), lock_directory(chosen.backup_dir):
+            run = _Move(old, new, cluster.config, chosen, counterparts)
             return run.undo() if chosen.undo else run.make()
     except CanNotMove as error:
         return fail("move", 1, str(error))
     except _Undone as error:
         return fail("move", 3, f"failed, and what it had made was removed: {error}")
     except LeftBehind as error:
-        calls = map(request_line, error.calls)
-        lines = [f"{error}; run this again to go on, or send these calls to {chosen.to_cluster} to remove the rest:"]
-        return fail("move", 4, "\n  ".join([*lines, *calls]))
+        rest = f", or send these calls to {chosen.to_cluster} to remove the rest:" if error.calls else ""
+        return fail(
+            "move", 4, "\n  ".join([f"{error}; run this again to go on{rest}", *map(request_line, error.calls)])
+        )
     except (ClusterError, ConfigError, BackupError, CredentialError, EditError, StoreError, OSError) as error:
         return fail("move", 2, str(error))
 
@@ -199,17 +199,13 @@ class _Move:
         """Show what a move would do. Nothing is sent but reads."""
         judged = self._judge()
         missing = self._mover.look()
-        planned = as_planned(self._plan, self._source)
-        there = documents_of(self._new, planned, rules_of(self._old))
-        checks = {agent: self._check(agent, there, agent) for agent in self._plan.agents}
+        checks = self._check(as_planned(self._plan, self._source), {agent: agent for agent in self._plan.agents})
         new_ids = {agent: new or PLANNED for agent, new in self._new_ids().items()}
         edit = add_targets(self._config, self._options.to_cluster, new_ids, write=False)
-        self._print(_Result("planned", judged, missing, checks, edit))
+        found = len(list(list_conversations(self._old))) if self._options.conversations else None
+        self._print(_Result("planned", judged, missing, checks, edit, found=found))
         breaks = any(one.state == "unmapped" for one in judged) and not self._options.keep_ids
         if not self._options.json:
-            if self._options.conversations:
-                count = len(list(list_conversations(self._old)))
-                sys.stdout.write(f"{count} conversations of the account would be imported.\n")
             sys.stdout.write("Nothing was changed. Run again without --dry-run to move.\n")
         return int(breaks or _loses(checks))
 
@@ -226,8 +222,8 @@ class _Move:
         new_ids: dict[str, str] = {}
         try:
             self._mover.make(credentials)
-            checks = self._check_copies()
             new_ids = self._new_ids()
+            checks = self._check(read_all(self._new, list(new_ids.values())), new_ids)
             edit = add_targets(self._config, self._options.to_cluster, new_ids, write=True)
             self._mover.finish()
         except KeyboardInterrupt:
@@ -252,12 +248,16 @@ class _Move:
         Raises:
             LeftBehind: a target or a document could not be removed.
         """
+        left = ""
+        made = {old: new for old, new in new_ids.items() if new and not self._mover.is_finished(old)}
         try:
-            made = {old: new for old, new in new_ids.items() if not self._mover.is_finished(old)}
-            remove_targets(self._config, self._options.to_cluster, made, write=True)
+            if made:
+                remove_targets(self._config, self._options.to_cluster, made, write=True)
         except (EditError, ConfigError, OSError) as error:
-            raise LeftBehind(f"{error}; the routes may hold targets of this move", ()) from None
+            left = f"{error}; routes may still name what was made"
         self._mover.undo()
+        if left:
+            raise LeftBehind(left, ())
 
     def undo(self) -> int:
         """Take the copies out of the routes, and remove them."""
@@ -269,7 +269,7 @@ class _Move:
             print_json({"result": "undone", "removed": removed, "settings": _edit_json(edit)})
         else:
             self._report(
-                f"Removed {len(removed)} documents from {self._options.to_cluster}." if removed else "Nothing to do."
+                f"Removed from {self._options.to_cluster}: {', '.join(removed)}." if removed else "Nothing to do."
             )
         return 0
 
@@ -283,14 +283,14 @@ class _Move:
             raise ClusterError("\n".join(wrong))
         return judge_references(self._plan.kept, self._old, self._new)
 
-    def _check_copies(self) -> dict[str, tuple[Check, ...]]:
-        ids = self._new_ids()
-        there = documents_of(self._new, read_all(self._new, list(ids.values())), rules_of(self._old))
-        return {agent: self._check(agent, there, id_) for agent, id_ in ids.items()}
-
-    def _check(self, agent: str, there: Documents, copy: str) -> tuple[Check, ...]:
+    def _check(self, there: Source, ids: Mapping[str, str]) -> dict[str, tuple[Check, ...]]:
+        """Compare agents with their copies. there: what the new cluster has, or would have. ids: agent → its copy."""
         here = documents_of(self._old, self._source, rules_of(self._old))
-        return check_copy((here, agent), (there, copy), self._rehearsal)
+        copies = documents_of(self._new, there, rules_of(self._old))
+        for copy in ids.values():
+            if copy not in there.agents:
+                raise ClusterError(f"agents/{copy} can't be read on {self._options.to_cluster}")
+        return {agent: check_copy((here, agent), (copies, copy), self._rehearsal) for agent, copy in ids.items()}
 
     def _require_consent(self, judged: Sequence[Judged]) -> None:
         """Ask before a move that leaves ids which only the old cluster has.
@@ -369,6 +369,7 @@ class _Move:
             "notes": [note._asdict() for note in self._notes()],
             "settings": _edit_json(result.edit),
             **({"conversations": result.imported.as_json(self._rules())} if result.imported else {}),
+            **({"conversations": {"found": result.found}} if result.found is not None else {}),
         }
 
     def _notes(self) -> tuple[Note, ...]:
@@ -413,6 +414,8 @@ class _Move:
                 share = ["shift", *config, route, "--to", new_id, "--percent", "5"]
                 for what, words in (("To compare recorded requests", compare), ("To give it requests", share)):
                     console.print(Text(f"{what}: {shlex.join(['mlc-gateway', *words])}"), soft_wrap=True)
+        if result.found is not None:
+            console.print(Text(f"Conversations of the account that would be imported: {result.found}"))
         if result.imported is not None:
             self._show_imported(console, result.imported)
 
@@ -447,7 +450,10 @@ class _Move:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What a run has found or made, for the report. missing: copies that did not exist. checks: by agent."""
+    """What a run has found or made, for the report. missing: copies that did not exist. checks: by agent.
+
+    found: conversations that would be imported.
+    """
 
     name: str
     judged: Sequence[Judged]
@@ -455,6 +461,7 @@ class _Result:
     checks: Mapping[str, tuple[Check, ...]]
     edit: RouteEdit
     imported: Imported | None = None
+    found: int | None = None
 
 
 _STATES = {

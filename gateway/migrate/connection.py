@@ -148,7 +148,7 @@ def connect_named(settings: Settings, name: str, user: str | None = None) -> Con
         lines = [str(problem).replace("upstream", f"clusters.{name}") for problem in error.problems]
         raise ClusterError("\n".join(lines)) from None
     except ClusterError as error:
-        error.args = (f"clusters.{name}: {error}",)
+        error.args = (f"clusters.{name}: {error}".replace("--url or upstream.url", f"clusters.{name}.url"),)
         raise
 
 

@@ -28,6 +28,7 @@ from gateway.migrate.steps import (
 )
 from gateway.mlcommons.generations import AgentType
 from gateway.mlcommons.profile import MARKS
+from gateway.observe.secrets import is_secret_header
 from gateway.providers.connector import as_name, compact
 from gateway.register.documents import METADATA_PARAMETER, tool_type
 from gateway.register.target import MCP_PROTOCOLS, MEMORIES, Target
@@ -285,6 +286,11 @@ class _Planner:
         if protocol in MCP_PROTOCOLS and not self._target.since((3, 0)):
             raise CanNotMove(f"{place} is a connector of the protocol {protocol}, which the new cluster does not have")
         yield from _access(place, document)
+        actions = document.get("actions")
+        holders = [*(actions if isinstance(actions, list) else ()), document]
+        for name, value in (item for holder in holders for item in (holder.get("headers") or {}).items()):
+            if is_secret_header(str(name)) and "${" not in str(value):
+                yield Note(place, f"its header {name} may hold a secret outside its credential: it is copied as it is")
 
     def _group(self, id_: str, document: Document) -> Copy:
         tag, place = self._tag("model_groups", id_), f"model_groups/{id_}"

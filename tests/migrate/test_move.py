@@ -308,7 +308,9 @@ def test_what_can_not_be_the_same_is_said(start_deployment: StartDeployment, tmp
     move = empty(Move(old, new, tmp_path))
     body = {**connector_body(old), "name": "books & more"}
     connector = str(make(old, "connectors/_create", body)["connector_id"])
-    old.cluster.core.resources.connectors[connector] |= {"access": "private", "backend_roles": ["readers"]}
+    stored = old.cluster.core.resources.connectors[connector]
+    stored |= {"access": "private", "backend_roles": ["readers"]}
+    stored["actions"][0]["headers"]["Authorization"] = "Bearer abc"
     model = model_on(old, connector, "of books")
     make(new, "model_groups/_register", {"name": "of books"})
     tools = [{"type": "CatIndexTool"}, llm_tool(model)]
@@ -318,6 +320,8 @@ def test_what_can_not_be_the_same_is_said(start_deployment: StartDeployment, tmp
     group = old.cluster.core.resources.models[model]["model_group_id"]
     assert (f"connectors/{connector}", "its name becomes books - more: later versions refuse some characters") in notes
     assert any(place == f"connectors/{connector}" and "access rights are not copied" in text for place, text in notes)
+    assert any("its header Authorization may hold a secret" in text for _, text in notes)
+    assert "Bearer abc" not in str(notes)
     assert any(place == f"model_groups/{group}" and "its name is taken there" in text for place, text in notes)
     assert (f"agents/{move.agent}.tools[0]", "its type CatIndexTool is called ListIndexTool there") in notes
     made = move.made()

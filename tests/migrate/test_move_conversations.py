@@ -112,10 +112,10 @@ def test_rules_that_say_so_are_not_asked_for(move: Move, command: Command) -> No
 def test_what_it_says_on_a_terminal(move: Move, command: Command) -> None:
     converse(move.old, BOB)
     status, out, _ = command(*move.argv_with_credentials("--conversations", "--dry-run"))
-    assert "1 conversations of the account would be imported." in out
+    assert "Conversations of the account that would be imported: 1\n" in out
     status, out, _ = command(*move.argv_with_credentials("--conversations"))
     assert status == 0
-    assert "1 conversations became sessions (1 turns), 0 already there, 0 failed." in out
+    assert "Conversations that became sessions: 1 (1 turns), 0 already there, 0 failed." in out
     assert f"  - {{agent: {move.target}, memory: gateway}}" in out
 
 
