@@ -177,6 +177,53 @@ def test_what_another_agent_uses_stays(move: Move, command: Command) -> None:
     assert len(left["model_groups"]) == 1
 
 
+def _second(move: Move) -> str:
+    """Another agent of the old cluster, with the model of the first and one of its own."""
+    own = model_on(move.old, make(move.old, "connectors/_create", connector_body(move.old))["connector_id"], "own")
+    tools = [llm_tool(move.model), {**llm_tool(own), "name": "second"}]
+    return move.old.register({"name": "second", "type": "flow", "tools": tools})
+
+
+def test_what_two_agents_share_is_copied_once(move: Move, command: Command) -> None:
+    second = _second(move)
+    own = documents(move.old.cluster.core)["agents"][second]["tools"][1]["parameters"]["model_id"]
+    connector = documents(move.old.cluster.core)["models"][own]["connector_id"]
+    found = json.loads(move.credentials.read_text())
+    move.write_credentials({**found, f"connectors/{connector}": {"key": LLM_SECRET}})
+    argv = move.argv_with_credentials("--json")
+    status, out, err = command(argv[0], second, *argv[1:])
+    assert status == 0, err
+    assert [agent["id"] for agent in json.loads(out)["agents"]] == [second, move.agent]
+    assert {kind: len(found) for kind, found in move.made().items()} == {
+        "connectors": 3,
+        "model_groups": 3,
+        "models": 3,
+        "agents": 3,
+    }
+    assert [route.agent for route in move.settings.agents.routes] == [second, move.agent]
+    # To take back the first leaves what the second uses.
+    report = _report(command, move, "--undo")
+    assert {kind: len(found) for kind, found in move.made().items()} == {
+        "connectors": 2,
+        "model_groups": 2,
+        "models": 2,
+        "agents": 1,
+    }
+    assert len(report["removed"]) == 5
+    assert [route.agent for route in move.settings.agents.routes] == [second]
+
+
+def test_a_second_move_that_fails_leaves_what_the_first_has_made(move: Move, command: Command) -> None:
+    _report(command, move)
+    made, settings = move.made(), move.config.read_text()
+    move.agent = _second(move)
+    move.write_credentials({"key": LLM_SECRET})
+    move.new.cluster.refusals["POST /_plugins/_ml/agents/_register"] = 403
+    status, out, err = command(*move.argv_with_credentials())
+    assert status == 3, (out, err)
+    assert (move.made(), move.config.read_text()) == (made, settings)
+
+
 # Ids that are not copied
 
 
