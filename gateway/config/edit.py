@@ -302,7 +302,19 @@ def _add_item(text: str, path: Sequence[str], document: Mapping[str, Any]) -> _S
             lines = _nested(path[depth + 1 :], document, value.start_mark.column + 2)
             at = _line_end(text, value.end_mark.index)
             return _Splice(at, at, "".join(_line_break(text) + line for line in lines))
+    if isinstance(node, yaml.SequenceNode) and not node.value and value is not None and _is_in_lines(text, value, node):
+        lines = _nested((), document, value.start_mark.column + 2)
+        colon, at = text.index(":", value.end_mark.index), _line_end(text, node.end_mark.index)
+        comment = text[node.end_mark.index : at]
+        return _Splice(colon + 1, at, comment + "".join(_line_break(text) + line for line in lines))
     return _append(text, node, document)
+
+
+def _is_in_lines(text: str, key: yaml.Node, value: yaml.Node) -> bool:
+    """Return True for ``key: []`` on lines of its own, so that items may follow as lines."""
+    before = text[: key.start_mark.index]
+    line = before[max(before.rfind(line_break) for line_break in "\r\n") + 1 :]
+    return not line.strip() and text[key.end_mark.index : value.end_mark.index].strip(" :\r\n") == "[]"
 
 
 def _add_key(

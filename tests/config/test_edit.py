@@ -200,7 +200,13 @@ PLACES = [
         "agents:\n   # seconds\n   cache_ttl: 3\n   # more\n",
         "agents:\n   routes:\n" + _indented(5) + "   # seconds\n   cache_ttl: 3\n   # more\n",
     ),
-    ("an empty list", "agents:\n  routes: []\n", f"agents:\n  routes: [{FLOW}]\n"),
+    ("an empty list", "agents:\n  routes: []\n", "agents:\n  routes:\n" + _indented(4)),
+    (
+        "an empty list with a comment",
+        "agents:\n  routes: []   # ours\n  roles: {}",
+        "agents:\n  routes:   # ours\n" + _indented(4) + "  roles: {}",
+    ),
+    ("an empty list in flow", "agents: {routes: []}\n", f"agents: {{routes: [{FLOW}]}}\n"),
     ("an empty key", "agents:\n  routes:\nlogs: {}\n", "agents:\n  routes:\n" + _indented(4) + "logs: {}\n"),
     (
         "a list without indentation",
