@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -80,3 +82,19 @@ async def test_reloads_in_any_order_move_no_conversation(
                 assert f"I am {number}." in json.dumps(received[-1])
         for gateway in gateways:
             await gateway.stop()
+
+
+@pytest.mark.slow(30)
+async def test_weights_hold_over_conversations(place: Place) -> None:
+    """Each begins with a request of its own, and its next turn goes to the same target, by another gateway."""
+    old, new = AGENTS["cluster"]
+    gateways = [await place.start(place.route(old, new, (90, 10))) for _ in range(2)]
+    random.seed(2026)  # what is drawn is not left to chance here
+    count, ran = share(20_000), Counter[str]()
+    for number in range(count):
+        begun = await place.ask(old, "Hello.", gateway=gateways[number % 2])
+        ran[begun.ran] += 1
+        if number % 20 == 0:
+            again = await place.ask(old, "And?", begun.memory_id, gateway=gateways[1 - number % 2])
+            assert (again.status, again.ran) == (200, begun.ran)
+    assert abs(ran[place.new.agents[new]] / count - 0.1) < 0.02
