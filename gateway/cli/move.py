@@ -49,7 +49,7 @@ from gateway.migrate.move_check import Check, as_json, check_copy
 from gateway.migrate.move_plan import CanNotMove, Copy, MovePlan, Note, Source, as_planned, notes_on_rules, plan_move
 from gateway.migrate.move_route import PLANNED, RouteEdit, add_targets, remove_targets
 from gateway.migrate.parking import CredentialError, ask_credential, read_credentials
-from gateway.migrate.reading import agent_ids, list_conversations
+from gateway.migrate.reading import agent_ids, list_conversations, unified_api
 
 _EXAMPLES = """\
 mlc-gateway move -c config/gateway.yaml my-agent --to-cluster new --dry-run
@@ -184,8 +184,9 @@ class _Move:
         listing = next_command(self._old.options, "agents")
         ids = agent_ids(self._old, self._options.agents, listing=listing)
         source = read_all(self._old, ids, self._counterparts)
-        names = group_names(self._new)
-        return source, plan_move(source, ids, self._old.identity, self._new.version, self._counterparts, names)
+        names, api = group_names(self._new), unified_api(self._new, self._new.version)
+        identity, version = self._old.identity, self._new.version
+        return source, plan_move(source, ids, identity, version, self._counterparts, names, api)
 
     def _require_one_that_remembers(self) -> None:
         if len(self._plan.agents) > 1:

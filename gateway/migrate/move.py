@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -26,9 +26,9 @@ from gateway.migrate.backup import BackupError, write_private
 from gateway.migrate.connection import Cluster, ClusterError, Connected, answer_of
 from gateway.migrate.move_plan import Copy, MovePlan, Source, read_source
 from gateway.migrate.reading import unified_api
-from gateway.migrate.references import Named, Reference
+from gateway.migrate.references import EXECUTOR, Named, Reference
 from gateway.migrate.search import search_all
-from gateway.migrate.steps import Call, Kind, mark_of
+from gateway.migrate.steps import Call, Kind, connector_body, mark_of, undeploy
 from gateway.migrate.upgrade import Documents
 from gateway.migrate.writer import PATIENCE, Clock, Report, StepFailed, Writer
 from gateway.register.parts import Made
@@ -37,18 +37,27 @@ _FORMAT = 1
 _THREADS = 8
 _KINDS: tuple[Named, ...] = ("agents", "models", "connectors", "indices", "ids")
 
+_LEFTOVER = (
+    "the cluster may have begun with its model, which it calls `Auto-generated model for …`; "
+    "POST /_plugins/_ml/models/_search shows it"
+)
+
 State = Literal["begun", "made", "moved", "removed"]
 Failure = (StepFailed, ClusterError, BackupError)
 
 
 class Item(msgspec.Struct):
-    """A copy. state: its making was begun; it was made; its move is finished; it was removed. id: "" if unknown."""
+    """A copy. state: its making was begun; it was made; its move is finished; it was removed. id: "" if unknown.
+
+    parts: kind and id of what the cluster made with a unified agent.
+    """
 
     kind: Kind
     old: str
     tag: str
     state: State
     id: str = ""
+    parts: list[tuple[Kind, str]] = []
 
 
 class MoveRecord(msgspec.Struct, kw_only=True):
@@ -183,20 +192,59 @@ class Mover:
             StepFailed: the cluster refuses one; those before it stay. ClusterError, BackupError: as `look`, `note`.
         """
         missing = [copy for copy in self._plan.copies if copy.tag not in self._items]
-        for number, copy in enumerate(missing, 1):
-            item = Item(copy.kind, copy.old, copy.tag, "begun")
-            self._items[copy.tag] = item
-            self._journal.note(item)
-            credential = credentials.get(copy.place, {})
-            call = copy.call(self._new_ids(), credential)
-            try:
-                item.id = marked.make(self._writer, copy.kind, call, copy.tag, credential.values())
-            except marked.Refused:
+        for copy in self._plan.copies:
+            item = self._items.get(copy.tag)
+            if item is None:
+                item = self._make(copy, credentials.get(copy.place, {}))
+                number = missing.index(copy) + 1
+                self._report(f"{number} of {len(missing)}: {copy.place} is {copy.kind}/{item.id} there")
+            if copy.connector is not None and item.state == "made":
+                self._complete(item, copy.connector)
+
+    def _make(self, copy: Copy, credential: Mapping[str, str]) -> Item:
+        item = Item(copy.kind, copy.old, copy.tag, "begun")
+        self._items[copy.tag] = item
+        self._journal.note(item)
+        call = copy.call(self._new_ids(), credential)
+        try:
+            item.id = marked.make(self._writer, copy.kind, call, copy.tag, credential.values())
+        except StepFailed as failure:
+            if copy.connector is not None:
+                self._report(f"{copy.place}: {_LEFTOVER}")
+            if isinstance(failure, marked.Refused):
                 self._forget(item)
-                raise
-            item.state = "made"
-            self._journal.note(item)
-            self._report(f"{number} of {len(missing)}: {copy.place} is {copy.kind}/{item.id} there")
+            raise
+        item.state = "made"
+        self._journal.note(item)
+        return item
+
+    def _complete(self, item: Item, connector: Mapping[str, Any]) -> None:
+        """Give the model that the cluster made for a unified agent the connector of the old one."""
+        item.parts = self._parts_of(item)
+        self._journal.note(item)
+        model = next(id_ for kind, id_ in item.parts if kind == "models")
+        now = connector_body(self._read("models", model).get("connector") or {})
+        names = ("parameters", "actions", "client_config")
+        change = {name: connector[name] for name in names if connector.get(name) not in (None, now.get(name))}
+        if change:
+            self._writer.insist(Call("PUT", document_path("models", model), {"connector": change}))
+            self._writer.insist(undeploy([model]))  # if it is loaded, it goes on with the other connector
+
+    def _parts_of(self, item: Item) -> list[tuple[Kind, str]]:
+        """Return what the cluster made with a unified agent: a planner's executor, the model and its group."""
+        agent = self._read("agents", item.id)
+        model = str((agent.get("llm") or {}).get("model_id") or "")
+        group = str(self._read("models", model).get("model_group_id") or "")
+        executor = str((agent.get("parameters") or {}).get(EXECUTOR) or "")
+        parts: list[tuple[Kind, str]] = [("agents", executor), ("models", model), ("model_groups", group)]
+        copies = {other.id for other in self._items.values()}
+        return [(kind, id_) for kind, id_ in parts if id_ and id_ not in copies]
+
+    def _read(self, kind: Kind, id_: str) -> dict[str, Any]:
+        status, answer = self._writer.cluster.call("GET", document_path(kind, id_))
+        if status != 200:
+            raise ClusterError(f"{kind}/{id_} can't be read ({answer_of(status, answer)})")
+        return answer
 
     def _new_ids(self) -> dict[tuple[str, str], str]:
         """Return kind and old id → new id of all that is known."""
@@ -232,10 +280,10 @@ class Mover:
                 self._report(f"{item.kind}/{item.id} stays: {user} uses it")
                 continue
             try:
-                self._remove(item)
-                gone.append(f"{item.kind}/{item.id}")
+                gone += self._remove(item, copy.connector is not None)
             except Failure as error:
-                left += [(str(error), Call(*call)) for call in Made(item.kind, item.id or "<id>").removal]
+                rest = [(item.kind, item.id or "<id>"), *item.parts]
+                left += [(str(error), Call(*call)) for place in rest for call in Made(*place).removal]
         if left:
             raise LeftBehind("; ".join(dict.fromkeys(reason for reason, _ in left)), [call for _, call in left])
         return gone
@@ -252,13 +300,27 @@ class Mover:
         kind, id_ = next(users, ("", ""))
         return f"{kind}/{id_}" if id_ else ""
 
-    def _remove(self, item: Item) -> None:
-        ids = [item.id] if item.id else marked.find(self._writer, item.tag, item.kind)
-        for id_ in ids:
-            why = marked.remove(self._writer, id_, item.kind)
-            if why:
-                self._report(f"{item.kind}/{id_} could not be removed, though nothing uses it: {why}")
+    def _remove(self, item: Item, is_unified: bool) -> list[str]:
+        """Remove a copy, and what the cluster made with it. Return the places of what is gone."""
+        if not item.id:
+            item.id = next(iter(marked.find(self._writer, item.tag, item.kind)), "")
+        if is_unified and item.id and not item.parts and self._exists(item):
+            item.parts = self._parts_of(item)
+            self._journal.note(item)
+        gone = []
+        for kind, id_ in [(item.kind, item.id), *item.parts]:
+            if not id_ or (kind == "model_groups" and item.parts and self._is_used(id_, item.parts)):
+                continue
+            if why := marked.remove(self._writer, id_, kind):
+                self._report(f"{kind}/{id_} could not be removed, though nothing uses it: {why}")
+            gone.append(f"{kind}/{id_}")
         self._forget(item)
+        return gone
+
+    def _is_used(self, group: str, parts: Sequence[tuple[Kind, str]]) -> bool:
+        """Return True if a model group has other models than those among `parts`."""
+        models = search_all(self._writer.cluster, "models", source=("model_group_id",))
+        return any(source.get("model_group_id") == group and ("models", id_) not in parts for id_, source in models)
 
     def _forget(self, item: Item) -> None:
         self._items.pop(item.tag, None)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from gateway.agents.documents import Document, needed_connector
 from gateway.agents.rules import ForMemory, rule_for
-from gateway.migrate.references import OWN_PREFIX, Reference, references, with_ids
+from gateway.migrate.references import EXECUTOR, OWN_PREFIX, Reference, references, with_ids
 from gateway.migrate.steps import (
     MOVED,
     Call,
@@ -40,6 +40,10 @@ _ML = "/_plugins/_ml/"
 _ORDER: tuple[Kind, ...] = ("connectors", "model_groups", "models", "agents")
 _AGENT = ("name", "type", "description", "app_type", "llm", "tools", "parameters", "memory")
 _AGENT_IGNORED = {"created_time", "last_updated_time", "last_update_time", "is_hidden", "tenant_id"}
+_MADE_TYPE = "CONVERSATIONAL"
+"""Type, in this spelling, of the agent that a cluster makes for a planner's steps."""
+_INTERFACE = "_llm_interface"
+"""The parameter that a cluster adds to a unified agent."""
 _MODEL = ("guardrails", "rate_limiter", "is_enabled", "deploy_setting")
 _OWN_KEPT = MARKS | {METADATA_PARAMETER}
 """The gateway's own parameters that a copy has, too. The others say how the old agent came to be."""
@@ -81,7 +85,8 @@ class Note(NamedTuple):
 class Copy:
     """A document to make. body: with the old ids, and without a credential. credential: the names of its secrets.
 
-    deployed: the old model is deployed by its document.
+    deployed: the old model is deployed by its document. connector: of a unified agent, what the connector becomes that
+    the new cluster makes for it; None for any other document.
     """
 
     kind: Kind
@@ -92,6 +97,7 @@ class Copy:
     credential: tuple[str, ...] = ()
     deployed: bool = False
     notes: tuple[Note, ...] = ()
+    connector: Mapping[str, Any] | None = None
 
     @property
     def place(self) -> str:
@@ -118,6 +124,8 @@ class Copy:
             case "agents":
                 body = with_ids(body, new_ids)  # type: ignore[arg-type]
                 body["parameters"] = _with_metadata(body["parameters"], new_ids)
+                if credential:
+                    body["model"] = {**body["model"], "credential": dict(credential)}
                 return Call("POST", f"{_ML}agents/_register", body)
 
 
@@ -195,16 +203,18 @@ def plan_move(
     version: tuple[int, ...],
     mapped: Mapping[str, str],
     group_names: Mapping[str, str] | None = None,
+    unified_api: bool | None = None,
 ) -> MovePlan:
     """Plan the copies of agents.
 
     identity: of the old cluster. version: of the new one. mapped: old id → the new id of what is not to be copied.
-    group_names: names of the new cluster's model groups, with their marks: two can't have the same name.
+    group_names: names of the new cluster's model groups, with their marks: two can't have the same name. unified_api:
+    whether it makes unified agents; None if that is not known.
 
     Raises:
         CanNotMove: an agent is missing, of a kind that can't be copied, or runs itself.
     """
-    planner = _Planner(source, identity, version, mapped, group_names or {})
+    planner = _Planner(source, identity, Target(version, unified_api), mapped, group_names or {})
     for agent in agents:
         if agent in mapped:
             raise CanNotMove(f"{agent} is to be moved, and --map gives it a counterpart: leave out one of them")
@@ -218,7 +228,7 @@ class _Planner:
         self,
         source: Source,
         identity: str,
-        version: tuple[int, ...],
+        target: Target,
         mapped: Mapping[str, str],
         group_names: Mapping[str, str],
     ) -> None:
@@ -227,7 +237,7 @@ class _Planner:
         self.mapped: dict[Reference, None] = {}
         self._source = source
         self._identity = identity
-        self._target = Target(version)
+        self._target = target
         self._mapped = mapped
         self._group_names = dict(group_names)
         self._open: list[Place] = []
@@ -244,7 +254,10 @@ class _Planner:
             raise CanNotMove(f"{place[0]}/{place[1]} can't be read on the old cluster")
         self._open.append(place)
         kind, id_ = place
+        own = self._made_by_cluster(document) if kind == "agents" else frozenset()
         for named in _names(place, document):
+            if named in own:
+                continue
             if self._is_copied(named):
                 self.add(named)
             elif named[1] in self._mapped:
@@ -256,13 +269,22 @@ class _Planner:
             for reference in references(f"{kind}/{id_}", document):
                 if reference.id in self._mapped:
                     self.mapped[reference] = None
-                elif (reference.kind, reference.id) not in self.copies:
+                elif (reference.kind, reference.id) not in (*self.copies, *own):
                     self.kept[reference] = None
         self._open.pop()
         if kind == "models" and (group := _group_of(id_, document)) not in self.copies:
             self.copies[group] = self._group(group[1], self._source.document(group) or {"name": document.get("name")})
         make = {"agents": self._agent, "models": self._model, "connectors": self._connector}
         self.copies[place] = make[kind](id_, document)
+
+    def _made_by_cluster(self, agent: Document) -> frozenset[Place]:
+        """Return the documents that its cluster made with a unified agent, and that the new one makes again."""
+        if not agent.get("model"):
+            return frozenset()
+        executor = str((agent.get("parameters") or {}).get(EXECUTOR) or "")
+        is_own = self._source.agents.get(executor, {}).get("type") == _MADE_TYPE
+        model: Place = ("models", _llm_of(agent))
+        return frozenset({model, ("agents", executor)} if is_own else {model})
 
     def _is_copied(self, place: Place) -> bool:
         document = self._source.document(place)
@@ -325,9 +347,9 @@ class _Planner:
 
     def _agent(self, id_: str, document: Document) -> Copy:
         place, type_ = f"agents/{id_}", str(document.get("type", "")).lower()
-        if document.get("model"):
-            reason = f"{place} is a unified agent, whose model its cluster made from a `model` block"
-            raise CanNotMove(f"{reason}: register it on the new cluster with that block, and name it in a route")
+        if document.get("model") and not self._target.model_block:
+            needed = "3.5 or later, with plugins.ml_commons.unified_agent_api_enabled"
+            raise CanNotMove(f"{place} is a unified agent, for which the new cluster ({self._version}) needs {needed}")
         if AgentType.of(type_) is not None and not self._target.has_type(type_):
             raise CanNotMove(f"{place} has the type {type_}, which the new cluster ({self._version}) does not have")
         memory = str((document.get("memory") or {}).get("type") or "").lower()
@@ -336,7 +358,7 @@ class _Planner:
         body = {name: document[name] for name in _AGENT if document.get(name) is not None}
         notes = [
             Note(place, f"its member {name} is not copied: a registration does not take it")
-            for name in document.keys() - {*_AGENT, *_AGENT_IGNORED}
+            for name in document.keys() - {*_AGENT, *_AGENT_IGNORED, "model"}
         ]
         parameters = {name: value for name, value in (body.get("parameters") or {}).items() if _is_copied(name)}
         tag = self._tag("agents", id_)
@@ -348,7 +370,21 @@ class _Planner:
                 for index, (old, new) in enumerate(zip(tools, body["tools"], strict=True))
                 if old["type"] != new["type"]
             ]
-        return Copy("agents", id_, str(document.get("name", "")), tag, body, notes=tuple(notes))
+        copy = Copy("agents", id_, str(document.get("name", "")), tag, body, notes=tuple(notes))
+        return self._unified(copy, document) if document.get("model") else copy
+
+    def _unified(self, copy: Copy, document: Document) -> Copy:
+        """Return the copy of a unified agent, whose `model` block is not shown whole."""
+        inner = self._source.models.get(_llm_of(document), {}).get("connector")
+        if not isinstance(inner, Mapping):
+            raise CanNotMove(f"{copy.place} names models/{_llm_of(document)}, which can't be read on the old cluster")
+        made = {_INTERFACE, *(EXECUTOR for kind, _ in self._made_by_cluster(document) if kind == "agents")}
+        body = {name: value for name, value in copy.body.items() if name != "llm"}
+        body["parameters"] = {name: value for name, value in body["parameters"].items() if name not in made}
+        body["model"] = {name: document["model"].get(name) for name in ("model_id", "model_provider")}
+        if parameters := document["llm"].get("parameters"):
+            body["model"]["model_parameters"] = parameters
+        return replace(copy, body=body, credential=secrets_of(inner), connector=connector_body(inner))
 
     def _tool(self, tool: Mapping[str, Any]) -> dict[str, Any]:
         """Return a tool with its type's name on the new cluster, and the old one as its own name."""
@@ -367,9 +403,16 @@ class _Planner:
             yield Note(place, f"its name becomes {body['name']}: later versions refuse some characters")
 
 
+def _llm_of(agent: Document) -> str:
+    return str((agent.get("llm") or {}).get("model_id") or "")
+
+
 def as_planned(plan: MovePlan, source: Source) -> Source:
     """Return what the new cluster would have, with the old ids."""
     agents = {copy.old: copy.body for copy in plan.copies if copy.kind == "agents"}
+    for copy in plan.copies:
+        if copy.connector is not None:  # what the cluster adds is as on the old one
+            agents[copy.old] = {**source.agents[copy.old], "tools": copy.body.get("tools")}
     return Source(agents, source.models, source.connectors, source.groups)
 
 

@@ -497,13 +497,87 @@ def test_agents_that_name_each_other(move: Move, command: Command) -> None:
     assert f"agents/{move.agent} → agents/{move.sub} → agents/{move.agent}: these name each other" in err
 
 
-def test_a_unified_agent(start_deployment: StartDeployment, tmp_path: Path, command: Command) -> None:
-    move = empty(Move(start_deployment("3.8.0"), start_deployment("3.8.0"), tmp_path))
-    agents = documents(move.old.cluster.core)["agents"]
-    move.agent = next(id_ for id_, found in agents.items() if found.get("model"))
-    status, _, err = command(*move.argv_with_credentials())
+# Unified agents
+
+
+@pytest.fixture
+def unified(start_deployment: StartDeployment, tmp_path: Path) -> Move:
+    """A unified agent with an upgraded template on 3.6.0, and an empty cluster of 3.8.0."""
+    move = empty(Move(start_deployment("3.6.0"), start_deployment("3.8.0"), tmp_path))
+    move.agent = move.old.agents["v1-openai"]
+    core = move.old.cluster.core
+    inner = core.resources.models[core.resources.agents[move.agent]["llm"]["model_id"]]["connector"]
+    action = inner["actions"][0]
+    action["request_body"] = action["request_body"].replace('{"model"', '{"user":"${parameters.user}","model"')
+    inner["parameters"]["user"] = "of the test"
+    move.write_credentials({"openai_api_key": LLM_SECRET})
+    return move
+
+
+def test_a_unified_agent_gets_the_connector_of_the_old_one(unified: Move, command: Command) -> None:
+    report = _report(command, unified)
+    made = unified.made()
+    agent = made["agents"][unified.target]
+    model = made["models"][agent["llm"]["model_id"]]
+    old = documents(unified.old.cluster.core)
+    before = old["models"][old["agents"][unified.agent]["llm"]["model_id"]]["connector"]
+    assert model["connector"]["actions"] == before["actions"]
+    assert model["connector"]["parameters"].items() >= before["parameters"].items()
+    assert model["connector"]["credential"] == {"openai_api_key": LLM_SECRET}
+    assert agent["llm"]["parameters"] == {"system_prompt": "Be brief."}
+    assert {kind: len(found) for kind, found in made.items()} == {
+        "connectors": 0,
+        "model_groups": 1,
+        "models": 1,
+        "agents": 1,
+    }
+    assert "not-a-secret" not in str(made)
+    checks = {check["request"]: check["result"] for check in report["agents"][0]["checks"]}
+    assert (checks["question"], checks["text"]) == ("same", "same")
+    status, answer, _ = unified.new.post(
+        f"/_plugins/_ml/agents/{unified.target}/_execute", {"input": "Who are you?"}, unified.new.url
+    )
+    assert status == 200, answer
+    assert unified.old.cluster.received[-1]["user"] == "of the test"  # the URL is that of the old one
+    removed = _report(command, unified, "--undo")["removed"]
+    assert [place.partition("/")[0] for place in removed] == ["agents", "models", "model_groups"]
+    assert unified.made() == NOTHING
+
+
+def test_a_dry_run_of_a_unified_agent(unified: Move, command: Command) -> None:
+    checks = _report(command, unified, "--dry-run")["agents"][0]["checks"]
+    assert {check["request"]: check["result"] for check in checks}["text"] == "same"
+    assert unified.made() == NOTHING
+
+
+def test_a_unified_planner_gets_an_executor_of_its_own(unified: Move, command: Command) -> None:
+    unified.agent = unified.old.agents["v1per-openai"]
+    _report(command, unified)
+    made, target = unified.made()["agents"], unified.target
+    executor = made[target]["parameters"]["executor_agent_id"]
+    assert (len(made), made[executor]["type"]) == (2, "CONVERSATIONAL")
+    removed = _report(command, unified, "--undo")["removed"]
+    assert removed[:2] == [f"agents/{target}", f"agents/{executor}"]
+    assert unified.made() == NOTHING
+
+
+def test_a_group_that_others_use_stays(unified: Move, command: Command) -> None:
+    _report(command, unified)
+    connector = make(unified.new, "connectors/_create", connector_body(unified.new))["connector_id"]
+    own = model_on(unified.new, connector, "Auto-generated model for gpt-4o")
+    _report(command, unified, "--undo")
+    left = unified.made()
+    assert list(left["models"]) == [own]
+    assert list(left["model_groups"]) == [left["models"][own]["model_group_id"]]
+
+
+def test_a_unified_agent_needs_the_unified_api(unified: Move, command: Command) -> None:
+    setting = "plugins.ml_commons.unified_agent_api_enabled"
+    unified.new.cluster.core.settings.change({"persistent": {setting: False}})
+    status, _, err = command(*unified.argv_with_credentials())
     assert status == 1
-    assert "is a unified agent" in err
+    assert f"needs 3.5 or later, with {setting}" in err
+    assert unified.made() == NOTHING
 
 
 # The settings

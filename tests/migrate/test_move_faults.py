@@ -25,7 +25,7 @@ from tests.conftest import mostly_slow
 from tests.faulty_cluster import Fault, FaultyCluster, Kind, orphans
 from tests.migrate.conftest import Command, Deployment, StartDeployment
 from tests.migrate.moving import CANARIES, INNER_SECRET, LLM_SECRET, NEW_SECRET, OLD_SECRET, TOOL_SECRET, Move
-from tests.migrate.test_move import NOTHING, empty
+from tests.migrate.test_move import NOTHING, empty, unified  # noqa: F401
 from tests.migrate.test_upgrade_faults import ROOT, _AnyWrite, expire, front  # noqa: F401
 from tests.wire import PATIENCE
 
@@ -130,6 +130,69 @@ def test_a_cluster_that_does_nothing_right_any_more(move: Move, command: Command
     assert require_whole(move) is False
     assert command(*move.argv_with_credentials())[0] == 0
     assert require_whole(move) is True
+
+
+UNIFIED_WRITES = 3
+"""The agent, its model's connector, and the call that unloads the model."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("nth", range(1, UNIFIED_WRITES + 1))
+def test_a_fault_while_a_unified_agent_is_made(
+    unified: Move,  # noqa: F811
+    command: Command,
+    kind: Kind,
+    nth: int,
+    expire: Callable[[], None],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.migrate.marked._LAG", 0.2)
+    with front(unified.new, _AnyWrite(kind, "", WRITE, nth=nth), expire=expire) as faulty:
+        status, shown = _through(unified, faulty.url, command)
+        assert any(seen.fault == kind for seen in faulty.seen)
+    assert status in (0, 3), shown
+    assert bool(unified.target) is (status == 0)
+    if status:
+        assert unified.made() == NOTHING
+    assert command(*unified.argv_with_credentials())[0] == 0
+    _require_unified(unified)
+
+
+@pytest.mark.parametrize("then", ["again", "undo"])
+@pytest.mark.parametrize("nth", range(1, UNIFIED_WRITES + 1))
+def test_ended_while_a_unified_agent_is_made(
+    unified: Move,  # noqa: F811
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    nth: int,
+    then: str,
+) -> None:
+    send, sent = Writer.send, []
+
+    def send_and_die(self: Writer, call: Any) -> Any:
+        answer = send(self, call)
+        sent.append(call)
+        if len(sent) == nth:
+            raise Killed
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "send", send_and_die)
+        with pytest.raises(Killed):
+            command(*unified.argv_with_credentials())
+    again = unified.argv_with_credentials() if then == "again" else unified.argv("--undo")
+    assert command(*again)[0] == 0
+    if then == "undo":
+        assert unified.made() == NOTHING
+    else:
+        _require_unified(unified)
+
+
+def _require_unified(move: Move) -> None:
+    made = move.made()
+    assert [len(found) for found in made.values()] == [0, 1, 1, 1]
+    (model,) = made["models"].values()
+    assert model["connector"]["actions"][0]["request_body"].startswith('{"user":"${parameters.user}"')
 
 
 class Killed(BaseException):
