@@ -148,12 +148,11 @@ def _is_sensitive(name: str) -> bool:
 
 
 _MARK = f"/{PREFIX}".encode()
-_ML = b"/_plugins/_ml/"
 
 
-def _is_marked(target: bytes) -> bool:
+def _is_marked(request: Request) -> bool:
     """Return True for a request about a conversation or a task whose id has the mark of a route's target."""
-    return target.startswith(_ML) and bool(split_path(target)[0])
+    return _MARK in request.target and bool(split_path(request.method.decode("ascii"), request.target)[0])
 
 
 _PASSTHROUGH, _READ_MEMORY = Intent.PASSTHROUGH, Intent.READ_MEMORY
@@ -195,7 +194,7 @@ class Router:
             return LastHop(port, client, request, route)
         for edit in self._edits:
             request = edit(request, client.peer)
-        if self._has_marks and _MARK in request.target and _is_marked(request.target):
+        if self._has_marks and _is_marked(request):
             return Run(port, client, request, Route(Intent.ROUTED_MEMORY))
         handled = route.intent is not _PASSTHROUGH and route.intent in self._handled_intents
         if handled or (self._auth is not None and self._auth.needs_body and request.has_body):

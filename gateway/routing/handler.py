@@ -114,7 +114,7 @@ class RoutedHandler:
         Raises:
             GatewayError: as `_admit`.
         """
-        mark, target_path = split_path(call.raw_target.encode("utf-8", "surrogateescape"))
+        mark, target_path = split_path(call.method, call.raw_target.encode("utf-8", "surrogateescape"))
         for route in self._routes.values():
             target = route.marked(mark)
             if target is not None:

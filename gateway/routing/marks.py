@@ -15,7 +15,20 @@ from gateway.memory.model import PREFIX as SESSION
 
 PREFIX = "gwr-"
 _MARKED = re.compile(r"gwr-([0-9a-f]{8})-([!-~]+)")
-_IN_PATH = re.compile(rb"/gwr-([0-9a-f]{8})-([^/?]+)")
+_ID = rb"gwr-([0-9a-f]{8})-(?!_[a-z_]+(?:/|\Z))([A-Za-z0-9_-]+)"
+_PATHS = [
+    (frozenset(methods.split()), re.compile(rb"/_plugins/_ml/" + path.replace(b"ID", _ID) + rb"/*"))
+    for methods, path in (
+        ("GET PUT DELETE", rb"memory/ID"),
+        ("GET POST", rb"memory/ID/(?:messages|_search)"),
+        ("GET PUT", rb"memory/message/ID"),
+        ("GET", rb"memory/message/ID/traces"),
+        ("GET PUT DELETE", rb"memory_containers/[A-Za-z0-9_-]+/memories/(?:sessions|working)/ID"),
+        ("GET DELETE", rb"tasks/ID"),
+    )
+]
+"""Methods and paths whose id may have a mark. Another cluster may get them with the gateway's own credentials, so there
+are no others: not the path of an agent, say, nor an id that is a path itself, or the name of one (``_search``)."""
 _IDS = (
     "memory_id",
     "session_id",
@@ -60,13 +73,16 @@ def without_marks(body: bytes) -> bytes:
     return msgspec.json.encode(document)
 
 
-def split_path(target: bytes) -> tuple[str, bytes]:
-    """Return the first mark in a raw path, and the path and query without marks; ("", target) if there is none."""
-    path, mark, query = target.partition(b"?")
-    match = _IN_PATH.search(path)
-    if match is None:
-        return "", target
-    return match[1].decode("ascii"), _IN_PATH.sub(rb"/\2", path) + mark + query
+def split_path(method: str, target: bytes) -> tuple[str, bytes]:
+    """Return the mark of the id in a raw path, and the path and query without it; ("", target) if there is none.
+    """
+    path, question, query = target.partition(b"?")
+    for methods, pattern in _PATHS:
+        match = pattern.fullmatch(path) if method in methods else None
+        if match is not None:
+            start = match.start(1) - len(PREFIX)
+            return match[1].decode("ascii"), path[:start] + path[match.start(2) :] + question + query
+    return "", target
 
 
 def mark_run(body: bytes, mark: str) -> bytes:

@@ -89,8 +89,56 @@ def test_a_stream_is_marked_wherever_it_is_cut(data: st.DataObject) -> None:
     assert fed == wanted
 
 
-def test_the_marks_of_a_path() -> None:
-    path = b"/_plugins/_ml/memory/gwr-0123abcd-m1/messages?x=/gwr-0123abcd-y"
-    assert split_path(path) == ("0123abcd", b"/_plugins/_ml/memory/m1/messages?x=/gwr-0123abcd-y")
-    assert split_path(b"/_plugins/_ml/memory/m1") == ("", b"/_plugins/_ml/memory/m1")
+ML = b"/_plugins/_ml/"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", b"memory/%b"),
+        ("DELETE", b"memory/%b/"),
+        ("PUT", b"memory/%b"),
+        ("GET", b"memory/%b/messages?max_results=1&x=/gwr-0123abcd-y"),
+        ("POST", b"memory/%b/_search"),
+        ("GET", b"memory/message/%b"),
+        ("GET", b"memory/message/%b/traces"),
+        ("DELETE", b"memory_containers/c_-1/memories/sessions/%b"),
+        ("GET", b"memory_containers/c_-1/memories/working/%b"),
+        ("GET", b"tasks/%b"),
+    ],
+)
+def test_the_mark_of_a_path(method: str, path: bytes) -> None:
+    for id in (b"m1", b"_7x-Kq", b"_searcH"):
+        assert split_path(method, ML + path % (b"gwr-0123abcd-" + id)) == ("0123abcd", ML + path % id)
+        assert split_path(method, ML + path % id) == ("", ML + path % id)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", b"memory/gwr-0123abcd-_search"),  # all conversations of the gateway's account
+        ("GET", b"memory/gwr-0123abcd-_search/"),
+        ("GET", b"tasks/gwr-0123abcd-_search"),
+        ("GET", b"memory/gwr-0123abcd-.."),  # a proxy may resolve it
+        ("GET", b"memory/gwr-0123abcd-%2e%2e"),
+        ("GET", b"memory/gwr-0123abcd-a%2F_search"),
+        ("GET", b"memory/gwr-0123abcd-../gwr-0123abcd-../_cat"),
+        ("GET", b"memory_containers/../memories/sessions/gwr-0123abcd-m1"),
+        ("GET", b"agents/gwr-0123abcd-a1"),
+        ("DELETE", b"agents/gwr-0123abcd-a1"),
+        ("POST", b"agents/gwr-0123abcd-a1/_execute"),
+        ("PUT", b"models/gwr-0123abcd-m1"),
+        ("POST", b"connectors/gwr-0123abcd-_search"),
+        ("POST", b"memory/gwr-0123abcd-m1"),
+        ("DELETE", b"memory/gwr-0123abcd-m1/messages"),
+        ("GET", b"memory/gwr-0123abcd-"),
+        ("GET", b"memory/gwr-0123abcd-m\xe4"),
+    ],
+)
+def test_no_other_path_has_a_mark(method: str, path: bytes) -> None:
+    """Another cluster gets what has a mark, perhaps with the credentials of the gateway."""
+    assert split_path(method, ML + path) == ("", ML + path)
+
+
+def test_what_is_no_mark() -> None:
     assert split_mark("gwr-zzzzzzzz-m1") == ("", "gwr-zzzzzzzz-m1")

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from gateway.routing.caller import OPEN_HEADERS
+from gateway.routing.table import mark_of
 from tests.recording.memory_sink import MemorySink
 from tests.routing.conftest import ML, PASSWORD, Place
 from tests.wire import RecordingUpstream
@@ -86,6 +87,25 @@ async def test_the_clients_headers_pass_if_the_route_says_so(place: Place) -> No
     [run] = place.new.front.calls("POST", f"{ML}/agents/")
     assert (run.headers["Authorization"], run.headers["X-Of-A-Plugin"]) == (SECRETS["Authorization"], CANARY)
     assert place.old.front.seen == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "memory/gwr-MARK-_search"),
+        ("GET", "agents/gwr-MARK-AGENT"),
+        ("DELETE", "agents/gwr-MARK-AGENT"),
+        ("POST", "agents/gwr-MARK-AGENT/_execute"),
+        ("POST", "models/gwr-MARK-_search"),
+    ],
+)
+async def test_a_mark_opens_no_path_but_those_of_conversations(place: Place, method: str, path: str) -> None:
+    """What is sent to the other cluster has the rights of the gateway's account there."""
+    await place.start(place.route("conv-b", "fc-openai_upgraded", (0, 1)))
+    agent = place.new.agents["fc-openai_upgraded"]
+    named = path.replace("MARK", mark_of(agent)).replace("AGENT", agent)
+    refused = await place.send(method, f"{ML}/{named}", {"query": {"match_all": {}}}, headers=SECRETS)
+    assert (refused.status // 100, place.new.front.seen) == (4, [])
 
 
 async def test_cookies_of_another_cluster_reach_no_client(place: Place) -> None:
