@@ -30,7 +30,7 @@ from gateway.proxy.lifecycle import Lifecycle
 from gateway.proxy.relayed_head import UNLIMITED, encode_chunk, head_with_length
 from gateway.proxy.request_log import RequestLog, log_ids
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route
-from gateway.routing.caller import OPEN_HEADERS
+from gateway.routing.caller import OPEN_HEADERS, open_target
 from gateway.upstream.auth.authenticator import client_signature
 from gateway.upstream.outbound import Buffers, OutboundRequest
 
@@ -304,7 +304,9 @@ class Run(Exchange):
         request, upstream = self.request, self._port.clusters[routed.cluster]
         timeouts = upstream.execute_timeouts if self.route.intent in RUNS else upstream.timeouts
         decode = self._holds or request.minor == 0
-        self.outbound = OutboundRequest(self, request.method, target or request.target, timeouts, decode)
+        target = target or request.target
+        target = target if routed.passes else open_target(target)
+        self.outbound = OutboundRequest(self, request.method, target, timeouts, decode)
         self._upstream = upstream
         self._sent_fields = request.fields if routed.passes else open_fields(request)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from urllib.parse import unquote_plus
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -28,6 +30,35 @@ OPEN_HEADERS = frozenset(
     }
 )
 """The headers of a client that another cluster gets without `callers: passed`: none of these holds a secret."""
+
+
+OPEN_PARAMETERS = frozenset(
+    {
+        "async",
+        "error_trace",
+        "filter_path",
+        "human",
+        "max_results",
+        "next_token",
+        "pretty",
+        "source",
+        "source_content_type",
+    }
+)
+"""The parameters of a query that another cluster gets without `callers: passed`. A token or a signature may be another:
+OpenSearch's `jwt_url_parameter` can have any name."""
+_SEPARATORS = re.compile(rb"[&;#]")
+
+
+def open_target(target: bytes) -> bytes:
+    """Return a raw path and query as any cluster may get them. `;` and `#` separate, too: see `read_async`."""
+    path, _, query = target.partition(b"?")
+    parts = [part for part in _SEPARATORS.split(query) if unquote_plus(_name(part)) in OPEN_PARAMETERS]
+    return path + b"?" + b"&".join(parts) if parts else path
+
+
+def _name(part: bytes) -> str:
+    return part.partition(b"=")[0].decode("latin-1")
 
 
 def without_credentials(headers: Mapping[str, str]) -> CIMultiDictProxy[str]:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from gateway.routing.caller import OPEN_HEADERS
+from gateway.routing.caller import OPEN_HEADERS, open_target
 from gateway.routing.table import mark_of
 from tests.recording.memory_sink import MemorySink
 from tests.routing.conftest import ML, PASSWORD, Place
@@ -106,6 +106,29 @@ async def test_a_mark_opens_no_path_but_those_of_conversations(place: Place, met
     named = path.replace("MARK", mark_of(agent)).replace("AGENT", agent)
     refused = await place.send(method, f"{ML}/{named}", {"query": {"match_all": {}}}, headers=SECRETS)
     assert (refused.status // 100, place.new.front.seen) == (4, [])
+
+
+@pytest.mark.parametrize(
+    ("query", "sent"),
+    [
+        ("", ""),
+        ("?jwtToken=secret", ""),
+        ("?pretty&jwtToken=secret;async=false&X-Amz-Security-Token=secret", "?pretty&async=false"),
+        ("?%61sync=true#jwtToken=secret", "?%61sync=true"),
+        ("?a=?pretty", ""),
+    ],
+)
+def test_a_query_is_sent_without_what_may_be_a_secret(query: str, sent: str) -> None:
+    assert open_target(f"{ML}/tasks/t{query}".encode()) == f"{ML}/tasks/t{sent}".encode()
+
+
+async def test_no_token_in_a_query_reaches_another_cluster(place: Place) -> None:
+    await place.start(place.route("conv-b", "fc-openai_upgraded", (0, 1)))
+    path = f"{ML}/agents/{place.old.agents['conv-b']}/_execute"
+    begun = await place.send("POST", f"{path}?jwtToken={CANARY}", {"input": "Hello."})
+    read = await place.send("GET", f"{ML}/memory/{begun.memory_id}/messages?max_results=1&jwtToken={CANARY}")
+    assert (begun.status, read.status, len(read.body["messages"])) == (200, 200, 1)
+    assert CANARY not in everything(place, "new")
 
 
 async def test_cookies_of_another_cluster_reach_no_client(place: Place) -> None:
