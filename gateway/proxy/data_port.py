@@ -47,7 +47,6 @@ class DataPort:
         self.profiles = profiles
         self.limits = settings.limits
         self.timeouts = settings.listen.timeouts
-        self.own_host = settings.upstream.host_header == "upstream"
         self.notice_header = settings.answers.notice_header
         self.docs_url = settings.answers.docs_url
         self.reader = RequestReader(head_limits(settings.limits))

@@ -49,9 +49,8 @@ _FINISH = EXCHANGE.on(ExchangeEvent.FINISH)
 class ExchangePort(Protocol):
     """The data port, as exchanges use it. clusters: all of them by name, "" for `upstream`.
 
-    own_host: `Host` is replaced by the cluster's. new_traces: None if traces are off. capture: None if nothing is
-    recorded. limits_requests: the number of running requests is limited, so `admit` must be asked. notice_header:
-    `answers.notice_header`.
+    new_traces: None if traces are off. capture: None if nothing is recorded. limits_requests: the number of running
+    requests is limited, so `admit` must be asked. notice_header: `answers.notice_header`.
     """
 
     upstream: Upstream
@@ -59,7 +58,6 @@ class ExchangePort(Protocol):
     profiles: ProfileCache
     lifecycle: Lifecycle
     log: RequestLog
-    own_host: bool
     dispatcher: Dispatcher
     limits: Limits
     limits_requests: bool
@@ -225,7 +223,7 @@ class Exchange:
 
     def _host(self, authority: bytes) -> bytes:
         """Return the Host to send; empty: the client's own."""
-        return authority if self._port.own_host or self.request.fields.host is None else b""
+        return authority if self._port.upstream.own_host or self.request.fields.host is None else b""
 
     def repeatable(self) -> bool:
         """See `RequestOwner`."""

@@ -332,6 +332,10 @@ class Run(Exchange):
                 self._sent_head = with_context(self._sent_head, self._trace)
         return self._sent_head, pieces
 
+    def _host(self, authority: bytes) -> bytes:
+        """See `Exchange`: as the settings of the route's cluster say."""
+        return authority if self._upstream.own_host or self._sent_fields.host is None else b""
+
     def _is_signed(self) -> bool:
         """Return True if the client's own signature is sent, which may cover its trace headers."""
         signed = client_signature(self.request.target, self._sent_fields.pairs())

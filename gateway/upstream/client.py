@@ -196,7 +196,7 @@ class Upstream:
     """The client of the cluster. Call `start` before use, `close` at the end.
 
     timeouts, execute_timeouts: how long to wait for a response, and for an agent's. auth: replaces the client's
-    credentials with the gateway's; None if the gateway has none.
+    credentials with the gateway's; None if the gateway has none. own_host: it gets its own `Host`, not the client's.
     """
 
     def __init__(self, settings: UpstreamSettings, limits: Limits, log: Logger | None = None) -> None:
@@ -209,6 +209,7 @@ class Upstream:
         timeouts = settings.timeouts
         self.timeouts = ResponseTimeouts(timeouts.header, timeouts.idle)
         self.execute_timeouts = ResponseTimeouts(timeouts.execute, timeouts.execute)
+        self.own_host = settings.host_header == "upstream"
         self.auth = authenticator(settings.auth, self._log)
         self.tls: TlsSource | None = None
         self._prober = Prober(settings.health, lambda: self.tls)

@@ -178,6 +178,17 @@ async def test_a_conversation_that_the_next_target_does_not_know_is_not_handed_o
     assert place.new.runs == 0
 
 
+@pytest.mark.parametrize(("old", "new"), [("client", "upstream"), ("upstream", "client")])
+async def test_each_cluster_gets_the_host_that_its_settings_name(place: Place, old: str, new: str) -> None:
+    clusters = {"new": {**place.settings["clusters"]["new"], "host_header": new}}
+    upstream = {"host_header": old, "url": place.old.front.url}
+    await place.start(place.route("flow-b", "flow-openai_messages", (0, 1)), clusters=clusters, upstream=upstream)
+    answered = await place.ask("flow-b", "Hello.", headers={"Host": "of-the-client"})
+    [run] = place.new.front.calls("POST", EXECUTE)
+    own = place.new.front.url.removeprefix("http://")
+    assert (answered.status, run.headers["Host"]) == (200, own if new == "upstream" else "of-the-client")
+
+
 async def test_one_cluster_down_leaves_the_other_alone(place: Place) -> None:
     down = {**place.settings["clusters"]["new"], "url": "http://127.0.0.1:1"}
     gateway = await place.start(place.route("flow-b", "flow-openai_messages", (1, 0)), clusters={"new": down})
