@@ -43,6 +43,8 @@ _IDS = (
 """Parameters, outputs and members of the cluster that hold an id of its memory, or of a run in the background."""
 _NAMED = frozenset(_IDS)
 
+_STRING = re.compile(rb'(?<!\\)"(?=([^"\\]+)")')
+"""The quote before a string of JSON. Also the one after a string, up to the next one, which is no id."""
 _Members = dict[str, msgspec.Raw]
 
 
@@ -97,9 +99,9 @@ def mark_memory(body: bytes, mark: str) -> bytes:
 
 def _with_marks(body: bytes, ids: Iterable[str], mark: str) -> bytes:
     """Mark `ids` wherever they are a whole string of the JSON text. Within a string, a quote has a backslash."""
-    for id in {id for id in ids if id and not id.startswith((SESSION, PREFIX))}:
-        body = body.replace(b'"%b"' % id.encode(), f'"{PREFIX}{mark}-{id}"'.encode())
-    return body
+    found = {id.encode() for id in ids if id and not id.startswith((SESSION, PREFIX))}
+    begin = f'"{PREFIX}{mark}-'.encode()
+    return _STRING.sub(lambda match: begin if match[1] in found else b'"', body) if found else body
 
 
 def _decode(body: bytes) -> Any:

@@ -62,6 +62,14 @@ def test_ids_of_every_form_of_answer_are_marked(answer: Any, marked: Any) -> Non
     assert found == marked
 
 
+def test_an_id_within_a_text_is_left_as_it_is() -> None:
+    texts = ['He said "m1"', 'He said "m1', '"m1" was said', "m1 m1", "\\", '\\"m1']
+    outputs = [{"name": "response", "result": text} for text in texts]
+    answer = {"memory_id": "m1", "inference_results": [{"output": outputs}]}
+    marked = json.loads(mark_run(json.dumps(answer).encode(), MARK))
+    assert marked == {**answer, "memory_id": f"gwr-{MARK}-m1"}
+
+
 def test_what_is_no_json_is_left_as_it_is() -> None:
     assert mark_run(b'{"memory_id": "m1"', MARK) == b'{"memory_id": "m1"'
 
