@@ -46,7 +46,7 @@ _AGENT_IN_PATH = re.compile(rb"(/agents/)[^/?]+")
 
 
 class Choice(NamedTuple):
-    """The target of a request. call: without marks.
+    """The target of a request. call: without marks. had_marks: so its body is not what the client sent.
 
     known_by_all: each target knows the conversation, or it is new. is_whole: it is new, or all of it is in the request.
     mirrored: the target that runs a copy; None for none.
@@ -57,6 +57,7 @@ class Choice(NamedTuple):
     known_by_all: bool
     is_whole: bool = False
     mirrored: Target | None = None
+    had_marks: bool = False
 
 
 class RoutedHandler:
@@ -103,10 +104,7 @@ class RoutedHandler:
         if route is None:
             return await self._clusters[""](call)
         choice = await self._choose(route, call)
-        forward = await self._send(route, choice._replace(mirrored=self._mirrored(route, choice)))
-        if choice.call.body is not call.body and forward.body is None:
-            forward = msgspec.structs.replace(forward, body=[choice.call.body])
-        return forward
+        return await self._send(route, choice._replace(mirrored=self._mirrored(route, choice)))
 
     async def read_memory(self, call: ExecuteCall) -> Forward | None:
         """Return what to send for a request about a conversation whose id has a mark; None if no target has that mark.
@@ -141,7 +139,7 @@ class RoutedHandler:
         if marks := marks_in(parameters):
             target = _marked(route, marks)
             body = await run_here_if(is_small(call.body), without_marks, call.body)
-            return Choice(target, replace(call, body=body, request=None), False)
+            return Choice(target, replace(call, body=body, request=None), False, had_marks=True)
         call = replace(call, request=request)
         if call.session is not None and call.session.thread:
             return await self._of_thread(route, call, call.session.thread)
@@ -292,6 +290,7 @@ class RoutedHandler:
             retry = _retry(retry, finish, hand_over if rest else None)
         return msgspec.structs.replace(
             forward,
+            body=[call.body] if choice.had_marks and forward.body is None else forward.body,
             stages=stages,
             response_headers=headers,
             routed=routed,

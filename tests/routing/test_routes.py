@@ -238,3 +238,19 @@ async def test_a_stream_gets_the_mark_in_its_ids(place: Place) -> None:
     [id] = ids
     again = await place.ask("conv-b", "What is my name?", id)
     assert (again.on, again.memory_id) == ("new", id)
+
+
+async def test_a_conversation_goes_on_where_a_stream_is_answered_whole(place: Place) -> None:
+    """The request that is sent again, as the cluster has no streams, has the id that the cluster knows, too."""
+    await place.start(place.route("conv-b", "v1-openai", (0, 1)))
+    begun = await place.ask("conv-b", "My name is Nia.")
+    path = f"{ML}/agents/{place.old.agents['conv-b']}/_execute/stream"
+    url = f"http://127.0.0.1:{place.gateways[-1].data_port}{path}"
+    body = {"input": "What is my name?", "parameters": {"memory_id": begun.memory_id}}
+    async with aiohttp.ClientSession() as client, client.post(url, json=body) as got:
+        assert (got.status, got.headers["X-MLC-Cluster"]) == (200, "new")
+        text = await got.text()
+    assert begun.memory_id in text
+    assert "Nia" in json.dumps(place.new.simulator.received[-1])
+    runs = place.new.front.calls("POST", EXECUTE)
+    assert not any(b"gwr-" in run.body for run in runs)
