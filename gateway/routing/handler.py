@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -16,7 +16,6 @@ from gateway.config.schema import Settings
 from gateway.errors import AnswerTooLarge, GatewayError, InvalidInput, Problem, UpstreamTimeout, UpstreamUnavailable
 from gateway.execute.body import is_json, read_async
 from gateway.execute.deliveries import notice_header, with_notices
-from gateway.execute.session_request import IDS
 from gateway.memory.model import PREFIX as SESSION
 from gateway.memory.model import SessionKey
 from gateway.memory.owner import agent_of, imported_key, owner_of, thread_key
@@ -29,7 +28,8 @@ from gateway.offload import run_here_if
 from gateway.policy.usage import Prices
 from gateway.ports import Answer, ExecuteCall, ExecuteHandler, Forward, Retry, Routed
 from gateway.routing.caller import Callers, first_message, without_credentials
-from gateway.routing.marks import marks_in, split_path, without_marks
+from gateway.routing.marks import CONVERSATION, marks_in, parameters_of, split_path, without_marks
+from gateway.routing.marks import PREFIX as MARK
 from gateway.routing.meter import MeterStage, RouteMeter
 from gateway.routing.mirrors import Mirrors, MirrorStage
 from gateway.routing.permission import RunPermission
@@ -135,7 +135,9 @@ class RoutedHandler:
             target = route.target_of(call.mirror.agent) or route.targets[0]
             return Choice(target, call, False)
         request = await self._read(call)
-        parameters = {} if request is None else request.parameters
+        parameters = await _parameters(call, request)
+        if parameters is None:
+            return Choice(_unreadable(route, call), call, False)
         if marks := marks_in(parameters):
             target = _marked(route, marks)
             body = await run_here_if(is_small(call.body), without_marks, call.body)
@@ -143,7 +145,7 @@ class RoutedHandler:
         call = replace(call, request=request)
         if call.session is not None and call.session.thread:
             return await self._of_thread(route, call, call.session.thread)
-        id = next((parameters[name] for name in IDS if parameters.get(name)), "")
+        id = next((parameters[name] for name in CONVERSATION if parameters.get(name)), "")
         if not isinstance(id, str) or not id:
             return Choice(await self._draw_target(route, call, request), call, True, True)
         if id.startswith(SESSION):
@@ -317,6 +319,24 @@ class RoutedHandler:
         return Routed(
             route.agent, target.agent, target.cluster, route.owner, route.owners, call.headers, target.passes, by_user
         )
+
+
+async def _parameters(call: ExecuteCall, request: ExecuteRequest | None) -> Mapping[str, Any] | None:
+    """Return the parameters of a request; None if it can't be read."""
+    if request is not None and (request.parameters or request.input is not None):
+        return request.parameters
+    return await run_here_if(is_small(call.body), parameters_of, call.body)
+
+
+def _unreadable(route: Route, call: ExecuteCall) -> Target:
+    """Choose for a request that can't be read, so that the conversation which it may name is not known.
+
+    Raises:
+        InvalidInput: it may have an id with a mark.
+    """
+    if MARK.encode() in call.body:
+        raise _unknown("an id of an agent of the route, but is not JSON that the gateway can read")
+    return route.home or route.drawn[0]
 
 
 def _marked(route: Route, marks: frozenset[str]) -> Target:

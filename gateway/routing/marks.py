@@ -29,7 +29,7 @@ _PATHS = [
 ]
 """Methods and paths whose id may have a mark. Another cluster may get them with the gateway's own credentials, so there
 are no others: not the path of an agent, say, nor an id that is a path itself, or the name of one (``_search``)."""
-_IDS = (
+CONVERSATION = (
     "memory_id",
     "session_id",
     "parent_interaction_id",
@@ -37,9 +37,9 @@ _IDS = (
     "executor_agent_memory_id",
     "executor_agent_parent_interaction_id",
     "regenerate_interaction_id",
-    "message_id",
-    "task_id",
 )
+"""Parameters with which a request goes on with a conversation."""
+_IDS = (*CONVERSATION, "message_id", "task_id")
 """Parameters, outputs and members of the cluster that hold an id of its memory, or of a run in the background."""
 _NAMED = frozenset(_IDS)
 
@@ -58,6 +58,18 @@ def marks_in(parameters: Mapping[str, Any]) -> frozenset[str]:
     """Return the marks of the ids among the parameters of a request."""
     ids = (parameters[name] for name in _IDS if isinstance(parameters.get(name), str))
     return frozenset(filter(None, (split_mark(id)[0] for id in ids)))
+
+
+def parameters_of(body: bytes) -> Mapping[str, Any] | None:
+    """Return the parameters of a request that breaks a rule of the gateway's, as the cluster may run it all the same.
+
+    None: it can't be read as JSON.
+    """
+    document = _decode(body)
+    if document is None:
+        return None
+    parameters = document.get("parameters") if isinstance(document, dict) else None
+    return parameters if isinstance(parameters, dict) else {}
 
 
 def without_marks(body: bytes) -> bytes:

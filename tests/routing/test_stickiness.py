@@ -7,13 +7,15 @@ import random
 from collections import Counter
 from typing import Any
 
+import aiohttp
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from gateway.app import Gateway
 from gateway.observe.logs import configure
 from tests.conftest import examples, settings_for, share
-from tests.routing.conftest import Place, clusters
+from tests.routing.conftest import ML, Answered, Place, clusters
 
 GATEWAY_MEMORY = {"agent": "*", "memory": "gateway"}
 AGENTS = {"cluster": ("conv-b", "fc-openai_upgraded"), "gateway": ("flow-b", "flow-openai_messages")}
@@ -98,3 +100,41 @@ async def test_weights_hold_over_conversations(place: Place) -> None:
             again = await place.ask(old, "And?", begun.memory_id, gateway=gateways[1 - number % 2])
             assert (again.status, again.ran) == (200, begun.ran)
     assert abs(ran[place.new.agents[new]] / count - 0.1) < 0.02
+
+
+async def test_a_request_that_is_no_strict_json_stays_with_its_conversation(place: Place) -> None:
+    """The cluster may run what the gateway passes on as it is."""
+    toward_new = await place.start(place.route("conv-b", "fc-openai_upgraded", (0, 1)))
+    begun = await place.ask("conv-b", {"parameters": {"question": "My name is Nia."}})
+    legacy = {"parameters": {"question": "What is my name?", "memory_id": begun.memory_id, "context": None}}
+    await place.start(place.route("conv-b", "fc-openai_upgraded", (1, 0)))
+    again = await place.ask("conv-b", legacy)
+    assert again.on == "new"
+    assert b"gwr-" not in place.new.front.calls("POST", f"{ML}/agents/.*/_execute")[-1].body
+    lines = f"parameters:\n  question: And?\n  memory_id: {begun.memory_id}\n".encode()
+    before = place.old.runs, place.new.runs
+    refused = await send_raw(place, lines, toward_new)
+    assert (refused.status, (place.old.runs, place.new.runs)) == (400, before)
+    home = await send_raw(place, lines.replace(begun.memory_id.encode(), b"of-the-old-cluster"), toward_new)
+    assert (home.on, home.ran) == ("", place.old.agents["conv-b"])
+
+
+async def send_raw(place: Place, body: bytes, gateway: Gateway) -> Answered:
+    """Send a body that is YAML to the route of conv-b."""
+    url = f"http://127.0.0.1:{gateway.data_port}{ML}/agents/{place.old.agents['conv-b']}/_execute"
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(url, data=body, headers={"Content-Type": "application/yaml"}) as got,
+    ):
+        return Answered(got.status, await got.json(), got.headers)
+
+
+@pytest.mark.parametrize(
+    "name", ["parent_interaction_id", "regenerate_interaction_id", "executor_agent_memory_id", "session_id"]
+)
+async def test_every_id_of_a_conversation_keeps_it_where_it_is(place: Place, name: str) -> None:
+    """An answer may be made once more by its own id, and a plan go on by that of its executor."""
+    await place.start(place.route("conv-b", "fc-openai_upgraded", (0, 1)))
+    asked = {"parameters": {"question": "Once more.", name: "an-id-of-the-old-agent"}}
+    assert (await place.ask("conv-b", asked)).ran == place.old.agents["conv-b"]
+    assert place.new.runs == 0
