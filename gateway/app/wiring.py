@@ -222,9 +222,8 @@ def build_use_case() -> UseCase:
         for name, other in others.items():
             its = of_cluster(settings, name)
             handlers[name], caches[name] = build_handler(its, other, log, metrics, fetch, memory, policy.policies)
-        may_run = RunPermission(cluster, settings.agents.cache_ttl)
-        all_profiles = RoutedProfiles(settings, caches)
-        routed = RoutedHandler(settings, handlers, all_profiles, may_run, metrics, log, memory)
+        all_profiles = RoutedProfiles(settings, caches, RunPermission(cluster, settings.agents.cache_ttl))
+        routed = RoutedHandler(settings, handlers, all_profiles, metrics, log, memory)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
         resources = SessionResources(settings, shared.resource, cluster, Credentials().of, memory.delete)

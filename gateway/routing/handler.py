@@ -32,7 +32,6 @@ from gateway.routing.marks import CONVERSATION, marks_in, parameters_of, split_p
 from gateway.routing.marks import PREFIX as MARK
 from gateway.routing.meter import MeterStage, RouteMeter
 from gateway.routing.mirrors import Mirrors, MirrorStage
-from gateway.routing.permission import RunPermission
 from gateway.routing.profiles import RoutedProfiles
 from gateway.routing.stages import MemoryMarks, RunMarks
 from gateway.routing.table import Route, Target, point_of
@@ -64,8 +63,7 @@ class RoutedHandler:
     """Chooses the target of each request whose agent has a route; all others go to the cluster of `upstream`.
 
     clusters: what runs agents on each cluster, by name; "" for the one of `upstream`. profiles: their agents.
-    permission: whether callers may run agents there. sessions: the gateway's memory; None without one. draw: returns a
-    random point from 0 (included) to 1 (not).
+    sessions: the gateway's memory; None without one. draw: returns a random point from 0 (included) to 1 (not).
     """
 
     def __init__(
@@ -73,7 +71,6 @@ class RoutedHandler:
         settings: Settings,
         clusters: Mapping[str, ExecuteHandler],
         profiles: RoutedProfiles,
-        permission: RunPermission,
         metrics: Metrics,
         log: Logger,
         sessions: Sessions | None = None,
@@ -88,7 +85,6 @@ class RoutedHandler:
         self._draw = draw
         self._memory = settings.memory
         self._callers = Callers(settings)
-        self._permission = permission if settings.upstream.auth.mode == "pass" else None
         self._limits = ParseLimits.from_limits(settings.limits)
         self._roles = settings.agents.roles
         self._notice_header = settings.answers.notice_header
@@ -311,10 +307,9 @@ class RoutedHandler:
         """Return the way to the target, once the caller may go it.
 
         Raises:
-            GatewayError: for `callers: checked`, as `RunPermission.check`.
+            GatewayError: as `RoutedProfiles.check`.
         """
-        if target.cluster and target.callers == "checked" and self._permission is not None:
-            await self._permission.check(call.headers)
+        await self._profiles.check(target, call.headers)
         by_user = self._callers.by_user and target.callers != "trusted"
         return Routed(
             route.agent, target.agent, target.cluster, route.owner, route.owners, call.headers, target.passes, by_user

@@ -12,6 +12,7 @@ from gateway.errors import GatewayError
 from gateway.mlcommons.profile import AgentProfile
 from gateway.ports import ProfileCache
 from gateway.routing.caller import without_credentials
+from gateway.routing.permission import RunPermission
 from gateway.routing.table import Target, read_routes
 
 
@@ -26,12 +27,16 @@ class ReadableCache(ProfileCache, Protocol):
 
 
 class RoutedProfiles:
-    """The agents of all clusters as one `ProfileCache`. caches: by name, "" for the one of `upstream`."""
+    """The agents of all clusters as one `ProfileCache`. caches: by name, "" for the one of `upstream`.
 
-    def __init__(self, settings: Settings, caches: Mapping[str, ReadableCache]) -> None:
+    permission: whether callers may run agents there.
+    """
+
+    def __init__(self, settings: Settings, caches: Mapping[str, ReadableCache], permission: RunPermission) -> None:
         self.routes = read_routes(settings.agents)
         self._caches = caches
         self._rules = settings.agents.rules
+        self._permission = permission if settings.upstream.auth.mode == "pass" else None
 
     def __len__(self) -> int:
         return sum(map(len, self._caches.values()))
@@ -59,6 +64,7 @@ class RoutedProfiles:
         failure: GatewayError | None = None
         for target in targets:
             try:
+                await self.check(target, headers)
                 found = await self.of_target(target, headers)
             except GatewayError as error:
                 failure = failure or error
@@ -68,6 +74,15 @@ class RoutedProfiles:
             return replace(found, id=route.agent, gateway_memory=self.remembers(found))
         assert failure is not None
         raise failure
+
+    async def check(self, target: Target, headers: Mapping[str, str]) -> None:
+        """Check that the caller may use a target, for `callers: checked`.
+
+        Raises:
+            GatewayError: as `RunPermission.check`.
+        """
+        if target.cluster and target.callers == "checked" and self._permission is not None:
+            await self._permission.check(headers)
 
     async def that_ran(self, agent_id: str, cluster: str, headers: Mapping[str, str]) -> AgentProfile:
         """Return the agent that an answer names (`X-MLC-Agent`, `X-MLC-Cluster`). headers: the caller's.

@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI
+from openai import APIStatusError, AsyncOpenAI
 
 from gateway.app import Gateway
 from tests.adapters.conftest import ANSWER
-from tests.routing.conftest import Place, place
+from tests.faulty_cluster import Fault
+from tests.routing.conftest import ML, Place, place
 
 __all__ = ["place"]
 PORT = {"listen": {"data_port": 0, "admin_port": 0, "adapters_port": 0}}
@@ -51,3 +52,14 @@ async def test_a_conversation_of_responses_stays_with_its_target(place: Place) -
         assert again.output_text == ANSWER
         assert "Nia" in json.dumps(place.new.simulator.received[-1])
         assert (place.old.runs, place.new.runs) == (0, 2)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_who_may_not_run_agents_learns_nothing_of_an_agent_of_another_cluster(place: Place, status: int) -> None:
+    """The account with which the gateway reads that agent is not the caller's."""
+    gateway = await place.start(place.route("flow-b", "flow-bedrock_messages", (0, 1)), **PORT)
+    place.old.front.faults.append(Fault("masked", "", f"{ML}/agents/", status=status, times=99))
+    async with client_of(gateway) as client:
+        with pytest.raises(APIStatusError, match="may not read"):
+            await client.models.retrieve(place.old.agents["flow-b"])
+    assert place.new.front.seen == []
