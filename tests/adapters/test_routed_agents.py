@@ -63,3 +63,22 @@ async def test_who_may_not_run_agents_learns_nothing_of_an_agent_of_another_clus
         with pytest.raises(APIStatusError, match="may not read"):
             await client.models.retrieve(place.old.agents["flow-b"])
     assert place.new.front.seen == []
+
+
+async def test_a_conversation_that_the_client_keeps_stays_with_its_target(place: Place) -> None:
+    """From its first message on, also where agents would give it an id, which the client does not get."""
+    gateway = await place.start(place.route("conv-b", "conv-openai_messages"), **PORT)
+    ran: list[set[str]] = []
+    for number in range(12):
+        client = AsyncOpenAI(base_url=f"http://127.0.0.1:{gateway.adapters_port}/v1", api_key=f"{number}", max_retries=0)
+        ran.append(set())
+        messages: Any = []
+        async with client:
+            for turn in range(2):
+                messages.append({"role": "user", "content": f"Turn {turn}."})
+                before = place.new.runs
+                answer = await client.chat.completions.create(model=place.old.agents["conv-b"], messages=messages)
+                messages.append({"role": "assistant", "content": answer.choices[0].message.content})
+                ran[-1].add("new" if place.new.runs > before else "old")
+    assert all(len(targets) == 1 for targets in ran)
+    assert len(set.union(*ran)) == 2
