@@ -206,7 +206,8 @@ class RoutedHandler:
         if len(route.drawn) == 1:
             return route.drawn[0]
         has_history = request is not None and request.input is not None and len(request.input.messages) > 1
-        keeps_itself = has_history or call.session is not None
+        is_ag_ui = request is not None and "threadId" in request.other
+        keeps_itself = has_history or is_ag_ui or call.session is not None
         if not keeps_itself and await self._all_remember(route, call):
             return route.draw(self._draw())
         caller = self._callers.key(call.headers)

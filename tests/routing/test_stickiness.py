@@ -138,3 +138,13 @@ async def test_every_id_of_a_conversation_keeps_it_where_it_is(place: Place, nam
     asked = {"parameters": {"question": "Once more.", name: "an-id-of-the-old-agent"}}
     assert (await place.ask("conv-b", asked)).ran == place.old.agents["conv-b"]
     assert place.new.runs == 0
+
+
+async def test_a_thread_of_ag_ui_stays_with_its_caller(place: Place) -> None:
+    """Its body names the conversation beside `parameters`, and has all messages."""
+    await place.start(place.route("conv-b", "fc-openai_upgraded"))
+    ran: set[str] = set()
+    for turn in range(12):
+        body = {"threadId": "t", "runId": str(turn), "messages": [{"role": "user", "content": "Hi."}], "tools": []}
+        ran.add((await place.ask("conv-b", body, headers={"Authorization": "Bearer one"})).ran)
+    assert len(ran) == 1
