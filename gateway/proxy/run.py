@@ -413,11 +413,17 @@ class Run(Exchange):
             self._task = None
             self.break_off()
 
+    def on_interim(self, head: ResponseHead) -> None:
+        """See `RequestOwner`."""
+        super().on_interim(self._without_cookies(head))
+
+    def _without_cookies(self, head: ResponseHead) -> ResponseHead:
+        routed = self._forward.routed
+        return without_cookies(head) if routed is not None and routed.cluster else head
+
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
         """See `RequestOwner`. Send on a response, or hold it back until the use case has decided what to do with it."""
-        routed = self._forward.routed
-        if routed is not None and routed.cluster:
-            head = without_cookies(head)
+        head = self._without_cookies(head)
         if self._copies_response:
             passes = complete and not self._holds and head.status < 400
             if passes and not head.chunked and len(piece) <= HELD_ANSWER:  # most responses; a copy would take time

@@ -26,7 +26,6 @@ _NOT_COPIED = frozenset(
     {
         "accept",
         "accept-encoding",
-        "connection",
         "content-encoding",
         "content-length",
         "expect",
@@ -40,7 +39,8 @@ _NOT_COPIED = frozenset(
         "x-request-id",
     }
 )
-"""Headers of the original's connection and framing, and those that say which request it is."""
+"""Headers of the original's framing, and those that say which request it is. `Connection` is copied, and so names the
+headers that no cluster gets."""
 
 
 class Copy(NamedTuple):

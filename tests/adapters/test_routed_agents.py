@@ -18,8 +18,8 @@ PORT = {"listen": {"data_port": 0, "admin_port": 0, "adapters_port": 0}}
 GATEWAY_MEMORY = {"agent": "*", "memory": "gateway"}
 
 
-def client_of(gateway: Gateway) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=f"http://127.0.0.1:{gateway.adapters_port}/v1", api_key="none", max_retries=0)
+def client_of(gateway: Gateway, key: str = "none") -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"http://127.0.0.1:{gateway.adapters_port}/v1", api_key=key, max_retries=0)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -70,10 +70,9 @@ async def test_a_conversation_that_the_client_keeps_stays_with_its_target(place:
     gateway = await place.start(place.route("conv-b", "conv-openai_messages"), **PORT)
     ran: list[set[str]] = []
     for number in range(12):
-        client = AsyncOpenAI(base_url=f"http://127.0.0.1:{gateway.adapters_port}/v1", api_key=f"{number}", max_retries=0)
         ran.append(set())
         messages: Any = []
-        async with client:
+        async with client_of(gateway, f"{number}") as client:
             for turn in range(2):
                 messages.append({"role": "user", "content": f"Turn {turn}."})
                 before = place.new.runs

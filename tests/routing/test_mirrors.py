@@ -120,6 +120,21 @@ async def test_a_copy_takes_no_slot_and_no_budget_of_the_client(place: Place) ->
     assert (await place.ask(OLD, "Hello.")).status == 429
 
 
+async def test_a_copy_has_no_header_that_was_for_the_gateway_only(place: Place) -> None:
+    """Those that `Connection` lists (RFC 9110, 7.6.1), also where the copy goes to the same cluster."""
+    sink = MemorySink()
+    own, other = place.old.agents[OLD], place.old.agents["flow-d"]
+    targets = [{"agent": own, "weight": 1}, {"agent": other, "weight": 0}]
+    route = {"agent": own, "targets": targets, "mirror": {"agent": other, "tools": "none"}}
+    await place.start(route, sinks=sink, **RECORDED)
+    headers = {"Connection": "keep-alive, X-Private", "X-Private": "secret", "X-Public": "sent"}
+    assert (await place.ask(OLD, "Hello.", headers=headers)).status == 200
+    await two_records(sink)
+    first, copy = place.old.front.calls("POST", rf"{ML}/agents/[^/]+/_execute")
+    for run in (first, copy):
+        assert (run.headers["X-Public"], "X-Private" in run.headers) == ("sent", False)
+
+
 @pytest.mark.parametrize(
     ("tools", "named", "others"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 
@@ -11,7 +12,7 @@ from gateway.routing.caller import OPEN_HEADERS, open_target
 from gateway.routing.table import mark_of
 from tests.recording.memory_sink import MemorySink
 from tests.routing.conftest import ML, PASSWORD, Place
-from tests.wire import RecordingUpstream
+from tests.wire import PATIENCE, RecordingUpstream
 
 CANARY = "canary-of-alice"
 SECRETS = {
@@ -138,6 +139,25 @@ async def test_cookies_of_another_cluster_reach_no_client(place: Place) -> None:
         await place.start(place.route("flow-b", "flow-openai_messages", (0, 1)), clusters={"new": {"url": new.url}})
         answered = await place.ask("flow-b", {"parameters": {"question": "Hello."}})
     assert (answered.status, answered.headers["X-Other"], "Set-Cookie" in answered.headers) == (200, "kept", False)
+
+
+async def test_no_cookie_comes_in_an_interim_response(place: Place) -> None:
+    hints = b"HTTP/1.1 103 Early Hints\r\nSet-Cookie: a=b\r\nLink: kept\r\n\r\n"
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+    async with RecordingUpstream([hints + answer]) as new:
+        gateway = await place.start(
+            place.route("flow-b", "flow-openai_messages", (0, 1)), clusters={"new": {"url": new.url}}
+        )
+        body = b'{"parameters": {"question": "Hello."}}'
+        head = b"Host: a\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d" % len(body)
+        path = f"{ML}/agents/{place.old.agents['flow-b']}/_execute".encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.data_port)
+        writer.write(b"POST %b HTTP/1.1\r\n%b\r\n\r\n%b" % (path, head, body))
+        answered = await asyncio.wait_for(reader.read(), PATIENCE)
+        writer.close()
+    assert b"Link: kept" in answered
+    assert b"200 OK" in answered
+    assert b"set-cookie" not in answered.lower()
 
 
 def test_no_header_that_may_hold_a_secret_is_open() -> None:
