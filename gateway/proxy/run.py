@@ -315,7 +315,7 @@ class Run(Exchange):
         body = self._forward.body
         pieces: Buffers = [self._raw] if body is None else body
         replaced = body is not None
-        plain = replaced and self._holds
+        plain = self._holds and (replaced or bool(self._forward.target))  # the client's signature is on neither
         before, after = self._sent_fields.around_length(self._host(authority), replaced=replaced, plain=plain)
         if len(pieces) == 1 and pieces[0]:
             size = len(pieces[0])

@@ -254,3 +254,13 @@ async def test_a_conversation_goes_on_where_a_stream_is_answered_whole(place: Pl
     assert "Nia" in json.dumps(place.new.simulator.received[-1])
     runs = place.new.front.calls("POST", EXECUTE)
     assert not any(b"gwr-" in run.body for run in runs)
+
+
+async def test_an_answer_that_gets_marks_comes_in_no_coding_that_the_gateway_can_not_read(place: Place) -> None:
+    await place.start(place.route("conv-b", "fc-openai_upgraded", (0, 1)))
+    coding = {"Accept-Encoding": "zstd"}
+    begun = await place.ask("conv-b", {"parameters": {"question": "Hello."}}, headers=coding)
+    assert (begun.status, begun.memory_id[:4]) == (200, "gwr-")
+    assert (await place.send("GET", f"{ML}/memory/{begun.memory_id}", headers=coding)).status == 200
+    asked = [*place.new.front.calls("POST", EXECUTE), *place.new.front.calls("GET", f"{ML}/memory/")]
+    assert [request.headers["Accept-Encoding"] for request in asked] == ["identity"] * 2
