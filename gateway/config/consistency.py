@@ -155,6 +155,7 @@ def _check_clusters(clusters: Mapping[str, Upstream], urls_given: Collection[str
 def _check_routes(settings: Settings) -> Iterator[ConfigProblem]:
     routes = settings.agents.routes
     own = [route.agent for route in routes]
+    clusters: dict[str, str] = {}
     for index, route in enumerate(routes):
         path = f"agents.routes[{index}]"
         if own.index(route.agent) != index:
@@ -166,6 +167,7 @@ def _check_routes(settings: Settings) -> Iterator[ConfigProblem]:
             reason = "has no target with a weight above 0, so nobody answers new conversations"
             yield ConfigProblem(f"{path}.targets", reason)
         yield from _check_targets(path, route, own, settings)
+        yield from _check_marks(path, route, clusters)
         yield from _check_mirror(f"{path}.mirror", route)
 
 
@@ -192,6 +194,14 @@ def _check_targets(path: str, route: AgentRoute, own: Sequence[str], settings: S
         if cluster is not None and target.callers == "passed" and cluster.auth.mode != "pass":
             reason = f"contradicts clusters.{target.cluster}.auth.mode, which replaces the caller's credentials"
             yield ConfigProblem(f"{place}.callers", reason, "passed", "checked or trusted")
+
+
+def _check_marks(path: str, route: AgentRoute, clusters: dict[str, str]) -> Iterator[ConfigProblem]:
+    """Check that the mark of an id, which is made of the agent's id, leads to one cluster. clusters: those so far."""
+    for index, target in enumerate(route.targets):
+        if target.agent != route.agent and clusters.setdefault(target.agent, target.cluster) != target.cluster:
+            reason = "is on another cluster in another route: the ids of conversations could not tell them apart"
+            yield ConfigProblem(f"{path}.targets[{index}].agent", reason, repr(target.agent), "the id of another agent")
 
 
 def _check_mirror(path: str, route: AgentRoute) -> Iterator[ConfigProblem]:

@@ -88,8 +88,7 @@ def without_marks(body: bytes) -> bytes:
 
 
 def split_path(method: str, target: bytes) -> tuple[str, bytes]:
-    """Return the mark of the id in a raw path, and the path and query without it; ("", target) if there is none.
-    """
+    """Return the mark of the id in a raw path, and the path and query without it; ("", target) if there is none."""
     path, question, query = target.partition(b"?")
     for methods, pattern in _PATHS:
         match = pattern.fullmatch(path) if method in methods else None

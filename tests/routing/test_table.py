@@ -7,8 +7,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.config.consistency import check
 from gateway.config.routes import AgentRoute, RouteTarget
-from gateway.config.schema import Agents
+from gateway.config.schema import Agents, Settings
+from gateway.config.upstream import Upstream
 from gateway.routing.table import mark_of, point_of, read_routes, shares
 from tests.conftest import share
 
@@ -53,3 +55,18 @@ def test_marks_are_the_same_in_every_process() -> None:
     assert mark_of("NEW") == "a253ff09"
     assert point_of("a", "b") == point_of("a", "b")
     assert point_of("a", "b") != point_of("ab", "")
+
+
+def test_an_agents_mark_leads_to_one_cluster() -> None:
+    """Two clusters that were restored from one snapshot have agents of the same ids."""
+
+    def problems(*clusters: str) -> list[str]:
+        routes = [
+            AgentRoute(f"old-{number}", [RouteTarget("new", cluster, 1.0)]) for number, cluster in enumerate(clusters)
+        ]
+        settings = Settings(clusters={"a": Upstream(), "b": Upstream()}, agents=Agents(routes=routes))
+        return [str(problem) for problem in check(settings, {"clusters.a", "clusters.b"})]
+
+    assert problems("a", "a") == []
+    [problem] = problems("a", "b")
+    assert problem.startswith("agents.routes[1].targets[0].agent: is on another cluster in another route")
