@@ -271,10 +271,11 @@ class PolicyHandler:
         policies = self._policies
         agent = await self._find(call)
         name = agent.profile.name if agent is not None else ""
+        route = call.routed.route if call.routed is not None else ""
         charges: Sequence[Charge] = ()
         if policies.budgets is not None and call.mirror is None:
-            charges = await policies.budgets.admit(call.agent_id, name, call.caller, call.temporary)
-        guardrails = policies.guardrails.for_agent(call.agent_id, name) if policies.guardrails else None
+            charges = await policies.budgets.admit(call.agent_id, name, call.caller, call.temporary, route)
+        guardrails = policies.guardrails.for_agent(call.agent_id, name, route) if policies.guardrails else None
         if guardrails is None:
             forward = await self._handler(call)
             return _attach(forward, PolicyRun(policies, agent, charges, call.streaming))

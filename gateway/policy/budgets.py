@@ -162,23 +162,27 @@ class Budgets:
         return not self._allow_on_failure and not all(_matches(budget, agent_id, "") for _, budget in self._budgets)
 
     async def admit(
-        self, agent_id: str, name: str, headers: Mapping[str, str], temporary: bool = False
+        self, agent_id: str, name: str, headers: Mapping[str, str], temporary: bool = False, route: str = ""
     ) -> list[Charge]:
         """Return what the run of an agent will be charged to. temporary: the agent was made for this run.
 
-        All temporary agents count as one, as each has a new id.
+        All temporary agents count as one, as each has a new id. route: the id that the client named, if that has one:
+        budgets of that agent count the runs of all targets, as its own.
 
         Raises:
             BudgetSpent: nothing is left of a budget.
             BudgetUnavailable: what was spent can't be read.
         """
-        matching = [(place, budget) for place, budget in self._budgets if _matches(budget, agent_id, name)]
+        account = _TEMPORARY if temporary else agent_id
+        matching = [(place, budget, account) for place, budget in self._budgets if _matches(budget, agent_id, name)]
+        if route:
+            others = (one for one in self._budgets if not _matches(one[1], agent_id, name))
+            matching += [(place, budget, route) for place, budget in others if _matches(budget, route, "")]
         if not matching:
             return []
         caller = (await owner_of(headers, "", _BY_CALLER)).caller
         now = self._clock()
-        account = _TEMPORARY if temporary else agent_id
-        charges = [Charge(one, place, account_of(one, account, caller, now)) for place, one in matching]
+        charges = [Charge(one, place, account_of(one, agent, caller, now)) for place, one, agent in matching]
         try:
             spent = await self._ledger.read(charge.account for charge in charges)
         except BudgetStoreError as error:

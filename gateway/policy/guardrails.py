@@ -31,9 +31,12 @@ class Guardrails:
         self._log = log
         self._metrics = metrics
 
-    def for_agent(self, agent_id: str, name: str) -> AgentGuardrails | None:
-        """Return the guardrails of an agent; None if there are none. name: "" if it is not known."""
-        hooks = [one for one in self._hooks if _matches(one[0], agent_id, name)]
+    def for_agent(self, agent_id: str, name: str, route: str = "") -> AgentGuardrails | None:
+        """Return the guardrails of an agent; None if there are none. name: "" if it is not known.
+
+        route: the id that the client named, if that has one: its guardrails hold for every target.
+        """
+        hooks = [one for one in self._hooks if _matches(one[0], agent_id, name) or _matches(one[0], route, "")]
         return AgentGuardrails(hooks, self._log, self._metrics) if hooks else None
 
     def needs_name(self, agent_id: str) -> bool:

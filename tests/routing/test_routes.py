@@ -264,3 +264,22 @@ async def test_an_answer_that_gets_marks_comes_in_no_coding_that_the_gateway_can
     assert (await place.send("GET", f"{ML}/memory/{begun.memory_id}", headers=coding)).status == 200
     asked = [*place.new.front.calls("POST", EXECUTE), *place.new.front.calls("GET", f"{ML}/memory/")]
     assert [request.headers["Accept-Encoding"] for request in asked] == ["identity"] * 2
+
+
+async def test_a_budget_for_the_id_that_clients_name_counts_the_runs_of_all_targets(place: Place) -> None:
+    budget = {"agent": place.old.agents["flow-b"], "tokens": 1, "unknown": "count", "unknown_amount": 5}
+    policy = {"budgets": [budget], "budget_store": "sqlite"}
+    statuses = []
+    for weights in ((0, 1), (1, 0), (0, 1)):
+        await place.start(place.route("flow-b", "flow-openai_messages", weights), policy=policy)
+        statuses.append((await place.ask("flow-b", "Hello.")).status)
+    assert statuses == [200, 429, 429]
+    assert (place.old.runs, place.new.runs) == (0, 1)
+
+
+async def test_a_guardrail_for_the_id_that_clients_name_holds_for_every_target(place: Place) -> None:
+    guardrail = {"name": "down", "agent": place.old.agents["flow-b"], "url": "http://127.0.0.1:1/"}
+    route = place.route("flow-b", "flow-openai_messages", (0, 1))
+    await place.start(route, policy={"guardrails": [guardrail]})
+    assert (await place.ask("flow-b", "Hello.")).status == 503
+    assert place.new.runs == 0
