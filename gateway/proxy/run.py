@@ -533,8 +533,10 @@ class Run(Exchange):
             super().on_failure(error)
             return
         self._port.log.failed(self, error)
-        self._forward.withdraw()
-        self._forward = _UNCHANGED
+        failed, self._forward = self._forward, _UNCHANGED
+        failed.withdraw()
+        self._report_all(failed)  # the run may have begun
+        self._sent_head = b""
         self.follow(hand_over())
 
     def _fail(self, error: GatewayError) -> None:
@@ -558,11 +560,14 @@ class Run(Exchange):
             self._port.log.internal_error(self)
 
     def _finish(self) -> None:
-        stages = self._forward.stages
-        if stages:
+        forward = self._forward
+        if forward.stages:
             self._give_up()
         Exchange._finish(self)
-        for stage in stages:
+        self._report_all(forward)
+
+    def _report_all(self, forward: Forward) -> None:
+        for stage in forward.stages:
             if stage.reports:
                 self._report(stage)
 

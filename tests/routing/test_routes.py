@@ -283,3 +283,14 @@ async def test_a_guardrail_for_the_id_that_clients_name_holds_for_every_target(p
     await place.start(route, policy={"guardrails": [guardrail]})
     assert (await place.ask("flow-b", "Hello.")).status == 503
     assert place.new.runs == 0
+
+
+async def test_a_run_that_may_have_begun_before_another_target_took_over_counts_for_budgets(place: Place) -> None:
+    budget = {"agent": place.old.agents["flow-b"], "tokens": 1500, "unknown": "count", "unknown_amount": 1000}
+    route = place.route("flow-b", "flow-openai_messages", (1, 0.000001), on_failure="next")
+    missing = Fault("masked", "POST", EXECUTE, status=404, body=b'{"error": "Failed to find agent"}')
+    for fault, then in ((missing, 200), (Fault("lost", "POST", EXECUTE), 429)):
+        await place.start(route, policy={"budgets": [budget]})
+        place.old.front.faults[:] = [fault]
+        first, second = [await place.ask("flow-b", "Hello.") for _ in range(2)]
+        assert (first.status, first.on, second.status) == (200, "new", then)
