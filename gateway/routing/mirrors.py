@@ -152,7 +152,7 @@ class MirrorStage(AnswerStage):
         self._call = call
 
     def report(self, status: int, body: bytes) -> Coroutine[Any, Any, None] | None:
-        """See `AnswerStage`."""
-        if status:
+        """See `AnswerStage`. Whom the cluster refuses gets no run elsewhere either."""
+        if status and status not in (401, 403):
             self._mirrors.begin(self._route, self._target, self._call)
         return None

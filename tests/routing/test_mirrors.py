@@ -135,6 +135,21 @@ async def test_a_copy_has_no_header_that_was_for_the_gateway_only(place: Place) 
         assert (run.headers["X-Public"], "X-Private" in run.headers) == ("sent", False)
 
 
+@pytest.mark.parametrize("status", [401, 403])
+async def test_whom_the_cluster_refuses_gets_no_copy(place: Place, status: int) -> None:
+    """A target with `callers: trusted` would run it for anybody."""
+    sink = MemorySink()
+    route = {**mirrored(place), "targets": place.route(OLD, NEW, (1, 0), callers="trusted")["targets"]}
+    await place.start(route, sinks=sink, **RECORDED)
+    place.old.front.faults.append(Fault("error", "POST", f"{ML}/agents/", status=status))
+    assert (await place.ask(OLD, "Hello.")).status == status
+    assert (await place.ask(OLD, "Hello.")).status == 200
+    await sink.wait_for(3)  # the second run and its copy
+    await place.copied(1)
+    assert place.new.runs == 1
+    assert await place.metric("mlc_gateway_mirrors_total") == 1
+
+
 @pytest.mark.parametrize(
     ("tools", "named", "others"),
     [
