@@ -156,21 +156,28 @@ def _dicts(value: Any) -> Iterator[dict[str, Any]]:
     return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
 
 
+_LONGEST = 16 * 1024 * 1024
+
+
 class MarkedStream:
-    """An event stream whose ids get the mark, line by line."""
+    """An event stream whose ids get the mark, line by line. A line of more than 16 MiB is sent as it comes."""
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
         self._rest: list[bytes] = []
+        self._size = 0
 
     def feed(self, piece: bytes) -> bytes:
         """Return what is sent in place of a piece: the lines that it ends."""
         end = piece.rfind(b"\n") + 1
-        if not end:
+        if not end and self._size + len(piece) <= _LONGEST:
             self._rest.append(piece)
+            self._size += len(piece)
             return b""
+        end = end or len(piece)
         lines = b"".join((*self._rest, piece[:end]))
         self._rest = [piece[end:]]
+        self._size = len(piece) - end
         return b"".join(map(self._marked, lines.splitlines(keepends=True)))
 
     def end(self) -> bytes:

@@ -97,6 +97,13 @@ def test_a_stream_is_marked_wherever_it_is_cut(data: st.DataObject) -> None:
     assert fed == wanted
 
 
+def test_a_stream_without_an_end_of_line_is_not_held_for_ever() -> None:
+    stream, piece = MarkedStream(MARK), b"x" * (1 << 20)
+    fed = [len(stream.feed(piece)) for _ in range(40)]
+    assert sum(fed) + len(stream.end()) == 40 << 20
+    assert sum(fed) >= 24 << 20
+
+
 ML = b"/_plugins/_ml/"
 
 
