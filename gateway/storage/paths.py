@@ -69,14 +69,14 @@ def find_file_fault(path: Path) -> str:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file with mode 0600, and its directory, if they don't exist.
+    """Make an empty file with mode 0600, and its directory, if they don't exist. A link is followed to its end.
 
     Raises:
         UnusableFile: it can't be made, or can't be written to.
     """
     make_directory(path.parent)
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         # It is not opened: to close it would end all locks that SQLite has on it in this process, and the next process
         # to leave would take the log away from under this one (https://www.sqlite.org/howtocorrupt.html, 2.2).

@@ -42,3 +42,10 @@ def test_a_process_that_leaves_takes_nothing_away_from_one_that_stays(tmp_path: 
     after = sqlite3.connect(path)
     assert [word for (word,) in after.execute("SELECT word FROM t ORDER BY rowid")] == wanted
     after.close()
+
+
+def test_a_file_at_the_end_of_a_link_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    path, link = tmp_path / "real.sqlite3", tmp_path / "link.sqlite3"
+    link.symlink_to(path)
+    open_file(link, FORMAT).close()
+    assert path.stat().st_mode & 0o777 == 0o600
