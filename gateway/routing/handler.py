@@ -300,7 +300,7 @@ class RoutedHandler:
         )
 
     async def _hand_over(self, route: Route, choice: Choice, tried: Sequence[Target]) -> Forward:
-        """Return what to send to the next target, by weight, then in the order of the route."""
+        """Return what to send to the next target that gets new conversations, in the order of the route."""
         tried = (*tried, choice.target)
         [following, *_] = _rest(route, choice, tried[:-1])
         return await self._send(route, choice._replace(target=following), tried)

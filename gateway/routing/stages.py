@@ -30,7 +30,7 @@ class RunMarks(AnswerStage):
         return Answer(answer.status, answer.headers, await run_here_if(small, mark_run, answer.body, self._mark))
 
     def leave(self) -> Mapping[str, str]:
-        """See `AnswerStage`. Of an answer that can't be held, the client gets no id that it could use."""
+        """See `AnswerStage`. The ids of an answer that can't be held stay without marks, so they lead nowhere."""
         return {}
 
 
