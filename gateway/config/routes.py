@@ -46,8 +46,9 @@ class Mirror(Struct, frozen=True, forbid_unknown_fields=True):
     tools: Annotated[
         Literal["none"] | list[str] | None,
         Meta(
-            description="Tools of that agent that do no harm if they run twice, by name or type; `none`: it has no "
-            "tools. An agent with any other tool runs no copies. It has to be given."
+            description="Tools of that agent that do no harm if they run twice, by name or type, and `mcp_connectors` "
+            "or `executor_agent_id` for those that it has through that parameter; `none`: it has no tools. An agent "
+            "with any other tool runs no copies. It has to be given."
         ),
     ] = None
     most_at_a_time: Annotated[

@@ -126,11 +126,20 @@ class Mirrors:
         return not tools
 
 
+_SOURCES = ("mcp_connectors", "executor_agent_id")
+"""Parameters of an agent that give it tools which its profile does not list."""
+
+
 def other_tools(profile: AgentProfile, mirror: Mirror) -> Sequence[str]:
-    """Return the agent's tools that `mirror.tools` does not name. The one that calls a flow's LLM does not count."""
+    """Return the agent's tools that `mirror.tools` does not name. The one that calls a flow's LLM does not count.
+
+    Tools of MCP servers and of a planner's executor are named by the agent's parameter.
+    """
     named = mirror.tools if isinstance(mirror.tools, list) else ()
     others = (tool for tool in profile.tools if tool.type != MODEL_TOOL)
-    return [tool.key for tool in others if tool.type not in named and tool.name not in named]
+    listed = [tool.key for tool in others if tool.type not in named and tool.name not in named]
+    sources = [name for name in _SOURCES if profile.parameters.get(name) not in (None, "", "[]") and name not in named]
+    return [*listed, *sources]
 
 
 def _copy(route: Route, target: Target, call: ExecuteCall) -> Copy:

@@ -162,3 +162,21 @@ async def test_whom_the_cluster_refuses_gets_no_copy(place: Place, status: int) 
 def test_which_tools_are_not_declared_harmless(tools: list[Tool], named: Any, others: list[str]) -> None:
     profile = AgentProfile("a", "a", "flow", (2, 19, 0), Generation.TEXT, tools=tuple(tools))
     assert other_tools(profile, Mirror(tools=named)) == others
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named", "others"),
+    [
+        ({"mcp_connectors": '[{"mcp_connector_id": "c"}]'}, "none", ["mcp_connectors"]),
+        ({"mcp_connectors": '[{"mcp_connector_id": "c"}]'}, ["mcp_connectors"], []),
+        ({"mcp_connectors": "[]", "max_iteration": "5"}, "none", []),
+        ({"executor_agent_id": "e"}, ["ListIndexTool"], ["executor_agent_id"]),
+        ({"executor_agent_id": "e"}, ["executor_agent_id"], []),
+    ],
+)
+def test_tools_that_an_agent_has_from_elsewhere_are_not_harmless(
+    parameters: Any, named: Any, others: list[str]
+) -> None:
+    """An MCP server has tools of its own, as has the agent that runs a planner's steps."""
+    profile = AgentProfile("a", "a", "conversational", (3, 8, 0), Generation.TEXT, parameters=parameters)
+    assert other_tools(profile, Mirror(tools=named)) == others
