@@ -126,12 +126,12 @@ def _ids_of_run(document: Any) -> Iterator[str]:
     """Yield the ids of a whole answer (legacy, unified, or of a run in the background), or of an event's data."""
     if not isinstance(document, dict):
         return
-    yield from _own_ids(document)
-    for result in _dicts(document.get("inference_results")):
-        for output in _dicts(result.get("output")):
-            if output.get("name") in _NAMED and isinstance(output.get("result"), str):
-                yield output["result"]
-    yield from _ids_of_run(document.get("response"))
+    for part in (document, document.get("response")):
+        yield from _own_ids(part)
+        for result in _dicts(part.get("inference_results")) if isinstance(part, dict) else ():
+            for output in _dicts(result.get("output")):
+                if output.get("name") in _NAMED and isinstance(output.get("result"), str):
+                    yield output["result"]
 
 
 def _ids_of_memory(document: Any) -> Iterator[str]:
@@ -149,7 +149,9 @@ def _ids_of_memory(document: Any) -> Iterator[str]:
 
 def _own_ids(members: Any) -> Iterator[str]:
     if isinstance(members, dict):
-        yield from (members[name] for name in _IDS if isinstance(members.get(name), str))
+        for holder in (members, members.get("namespace")):  # that of a memory container's document
+            if isinstance(holder, dict):
+                yield from (holder[name] for name in _IDS if isinstance(holder.get(name), str))
 
 
 def _dicts(value: Any) -> Iterator[dict[str, Any]]:

@@ -81,6 +81,11 @@ def test_lists_and_searches_of_a_memory_are_marked() -> None:
         "next_token": 10,
     }
     hits = {"hits": {"hits": [{"_id": "i1", "_source": {"memory_id": "m1", "input": "x"}}]}}
+    working = {"namespace": {"session_id": "s1", "user_id": "u1"}, "message_id": 1}
+    assert json.loads(mark_memory(json.dumps(working).encode(), MARK))["namespace"] == {
+        "session_id": f"gwr-{MARK}-s1",
+        "user_id": "u1",
+    }
     [hit] = json.loads(mark_memory(json.dumps(hits).encode(), MARK))["hits"]["hits"]
     assert hit == {"_id": f"gwr-{MARK}-i1", "_source": {"memory_id": f"gwr-{MARK}-m1", "input": "x"}}
 
