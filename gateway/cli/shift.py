@@ -25,12 +25,16 @@ from gateway.config.edit import EditError
 from gateway.config.load import ConfigError, load
 from gateway.config.routes import AgentRoute
 from gateway.config.schema import Listen, Settings
+from gateway.migrate.connection import ClusterError, ClusterOptions, connect
 from gateway.migrate.gateways import ADMIN_TOKEN, AdminPort, GatewayFailed, admin_ports
+from gateway.migrate.reading import NoSuchAgent, agent_ids
 from gateway.migrate.reloading import Reloaded
 from gateway.migrate.route_figures import Figures, Reading, counts_since, figures_of, sum_counts
 from gateway.migrate.settings_file import SettingsFile, locked
 from gateway.migrate.shift import (
+    UPSTREAM,
     Change,
+    NoRoute,
     Result,
     ShiftError,
     carry_out,
@@ -45,7 +49,7 @@ from gateway.migrate.shift_history import History, HistoryError, Step, Weights, 
 
 _EXAMPLES = """\
 mlc-gateway shift -c config/gateway.yaml my-agent
-mlc-gateway shift -c config/gateway.yaml my-agent --to new-agent --percent 5
+mlc-gateway shift -c config/gateway.yaml my-agent --to new --percent 5
 mlc-gateway shift -c config/gateway.yaml my-agent --max-error-ratio 0.02 --min-runs 200
 mlc-gateway shift -c config/gateway.yaml my-agent --back"""
 _WORSE, _NOT_JUDGED, _UNDONE, _UNFINISHED = 1, 3, 3, 4
@@ -77,9 +81,14 @@ class _Options:
 
 
 @click.command("shift", cls=Command, examples=_EXAMPLES)
-@click.argument("agent", metavar="AGENT", help="Id of the route: the one that clients send.")
+@click.argument("agent", metavar="AGENT", help="The id that clients send, its beginning, or the agent's name.")
 @click.option("-c", "--config", type=FILE, required=True, metavar="FILE", help="The gateways' settings file, YAML.")
-@click.option("--to", metavar="AGENT", help="Change the share of this target; with --percent.")
+@click.option(
+    "--to",
+    metavar="TARGET",
+    help="Change the share of this target, with --percent: its id, the beginning of it, or the name of its cluster "
+    "(`upstream`, or one of `clusters`) if no other target is there.",
+)
 @click.option(
     "--percent",
     type=click.FloatRange(0, 100),
@@ -132,21 +141,39 @@ def command(**options: Any) -> int:
             with locked(chosen.config):
                 return _change(chosen)
         settings = load(chosen.config, secrets_of="agents.routes")  # it has none: they need not be here
-        route = find_route(settings, chosen.agent)
+        route = _route(settings, chosen)
         history = History.read(Path(os.path.realpath(chosen.config)))
         history.compare(route.agent, weights_of(route))
         if chosen.history:
-            return _list(history.of(route.agent), chosen)
+            return _list(history.of(route.agent), route, chosen)
         return _compare(settings, route, history, chosen)
     except (ConfigError, EditError, GatewayFailed, HistoryError, ShiftError) as error:
         return fail("shift", 2, str(error))
 
 
+def _route(settings: Settings, options: _Options) -> AgentRoute:
+    """Return the route of the agent that has this id, or is called so on `upstream`.
+
+    Raises:
+        ShiftError: there is none.
+    """
+    try:
+        return find_route(settings, options.agent)
+    except NoRoute as error:
+        try:
+            [agent] = agent_ids(connect(ClusterOptions(config=options.config)), [options.agent])
+        except NoSuchAgent:
+            raise error from None
+        except (ClusterError, ConfigError) as reason:
+            raise ShiftError(f"{error}; the cluster can't be asked for an agent of this name: {reason}") from None
+        return find_route(settings, agent)
+
+
 def _check_usage(options: _Options) -> None:
-    if (options.to is None) != (options.percent is None):
-        raise click.UsageError("--to and --percent belong together.")
     if sum((options.back, options.to is not None, options.history)) > 1:
         raise click.UsageError("Give only one of --to, --back and --history.")
+    if (options.to is None) != (options.percent is None):
+        raise click.UsageError("--to and --percent belong together.")
     if options.dry_run and not options.changes:
         raise click.UsageError("--dry-run belongs to --to or --back.")
     if options.max_error_ratio is not None and (options.changes or options.history):
@@ -185,7 +212,7 @@ def _own_address(listen: Listen) -> str:
 
 def _change(options: _Options) -> int:
     file = SettingsFile.read(options.config)
-    route = find_route(file.settings, options.agent)
+    route = _route(file.settings, options)
     history = History.read(file.path)
     history.compare(route.agent, weights_of(route))
     if options.to is not None and options.percent is not None:
@@ -238,7 +265,7 @@ def _show_change(console: Console, change: Change, result: Result) -> None:
     elif not change.is_new:
         title = f"{title} the settings file has these shares already"
     console.print(Text(title, style), soft_wrap=True)
-    for line in _changes(change.before, change.after):
+    for line in _changes(change.before, change.after, change.route):
         console.print(f"  {line}", soft_wrap=True)
     for one in result.gateways:
         console.print(_gateway_line(one, result.undone), soft_wrap=True)
@@ -261,11 +288,12 @@ def _gateway_line(one: Reloaded, undone: bool) -> Text:
             return Text(f"gateway {one.gateway}: {reasons}", "red")
 
 
-def _changes(before: Weights, after: Weights) -> Iterator[str]:
+def _changes(before: Weights, after: Weights, route: AgentRoute) -> Iterator[str]:
     """Yield a line for each target: its share of new conversations before and after."""
     old, new = shares_of(before), shares_of(after)
+    where = {target.agent: f" on {target.cluster or UPSTREAM}" for target in route.targets}
     for agent in {**old, **new}:
-        yield f"{agent} {_percent(old.get(agent, 0))} → {_percent(new.get(agent, 0))}"
+        yield f"{agent}{where.get(agent, '')}: {_percent(old.get(agent, 0))} → {_percent(new.get(agent, 0))}"
 
 
 def _percent(share: float) -> str:
@@ -275,14 +303,14 @@ def _percent(share: float) -> str:
 # The history
 
 
-def _list(steps: Sequence[Step], options: _Options) -> int:
+def _list(steps: Sequence[Step], route: AgentRoute, options: _Options) -> int:
     if options.json:
         rows = [{name: value for name, value in asdict(step).items() if name != "gateways"} for step in steps]
-        print_json({"route": options.agent, "steps": rows})
+        print_json({"route": route.agent, "steps": rows})
         return 0
     console = PlainConsole()
     if not steps:
-        console.print(f"No change of the route of {options.agent} was made by this command.")
+        console.print(f"No change of the route of {route.agent} was made by this command.")
         return 0
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("time (UTC)", no_wrap=True)
@@ -290,7 +318,7 @@ def _list(steps: Sequence[Step], options: _Options) -> int:
     table.add_column("shares of new conversations", overflow="fold")
     for step in steps:
         kind = {"to": "--to", "back": "--back", "hand": "by hand"}[step.kind] + ("" if step.done else ", not finished")
-        table.add_row(_time(step), kind, "\n".join(_changes(step.before, step.after)))
+        table.add_row(_time(step), kind, "\n".join(_changes(step.before, step.after, route)))
     console.print(table)
     return 0
 
@@ -411,7 +439,7 @@ def _show(
     for first in range(0, len(rows), _SIDE_BY_SIDE):
         console.print(_table(rows[first : first + _SIDE_BY_SIDE]))
     for url in others:
-        line = f"gateway {url} runs with other weights than the settings file: reload it, or run --to again"
+        line = f"gateway {url} runs with other weights than the settings file: reload it (POST {url}/reload)"
         console.print(Text(line, "yellow"), soft_wrap=True)
     if verdict:
         console.print(Text(verdict), soft_wrap=True)
@@ -421,7 +449,7 @@ def _table(rows: Sequence[_Row]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("", no_wrap=True)
     for row in rows:
-        table.add_column(Text(f"{row.agent}\n{f'on {row.cluster}' if row.cluster else 'on upstream'}"), overflow="fold")
+        table.add_column(Text(f"{row.agent}\non {row.cluster or UPSTREAM}"), overflow="fold")
     figures = [row.figures for row in rows]
     table.add_row("share", *(_percent(row.share) for row in rows))
     table.add_row("runs", *(f"{one.runs:,}" for one in figures))
@@ -437,7 +465,7 @@ def _table(rows: Sequence[_Row]) -> Table:
 
 def _errors(figures: Figures) -> Text:
     ratio = figures.error_ratio
-    text = f"{figures.errors:,}" + (f" ({100 * ratio:.2g} %)" if ratio else "")
+    text = f"{figures.errors:,}" + (f" ({100 * ratio:.3g} %)" if ratio else "")
     return Text(text, "red" if figures.errors else "")
 
 

@@ -116,7 +116,8 @@ class AdminPort:
         try:
             answer = self._request("GET", path, None, _SECONDS)
         except requests.RequestException as error:
-            raise GatewayFailed(f"gateway {self.name} can't be reached ({type(error).__name__})") from None
+            hint = "start it, or name those that run with --gateway"
+            raise GatewayFailed(f"gateway {self.name} can't be reached ({type(error).__name__}): {hint}") from None
         if answer.status_code != 200:
             raise GatewayFailed(f"gateway {self.name} answers {answer.status_code}{hint_at_token(answer.status_code)}")
         return answer.content.decode("utf-8", "replace")

@@ -51,8 +51,8 @@ class SettingsFile:
         real = Path(os.path.realpath(path))
         if real.suffix == ".toml" or path.suffix == ".toml":
             raise EditError(
-                f"{path} is TOML, which this command can't change without losing comments. Change the weights of "
-                f"{_ROUTES} in it by hand, or write the settings as YAML, and reload the gateways"
+                f"{path} is TOML, which this command can't change without losing comments: write the settings as YAML, "
+                f"or change {_ROUTES} by hand and reload the gateways"
             )
         try:
             text = real.read_bytes().decode("utf-8")

@@ -7,7 +7,7 @@ replaced, then the gateways reload, then the step is marked as done. The same co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -16,11 +16,14 @@ from gateway.config.edit import set_weights
 from gateway.config.routes import AgentRoute
 from gateway.config.schema import Settings
 from gateway.migrate.gateways import AdminPort
+from gateway.migrate.reading import beginning_with
 from gateway.migrate.reloading import Reloaded, reload_all
 from gateway.migrate.route_figures import Reading, read_page
 from gateway.migrate.settings_file import SettingsFile
 from gateway.migrate.shift_history import History, Weights, make_step, same
 
+UPSTREAM = "upstream"
+"""The name of the cluster of `upstream`, which `clusters` does not hold."""
 _DECIMALS = 6
 
 
@@ -52,22 +55,57 @@ class Result(NamedTuple):
         return not self.undone and all(one.status == "runs" for one in self.gateways)
 
 
+class NoRoute(ShiftError):
+    """No agent with this id, or with an id that begins so, has a route."""
+
+
 def find_route(settings: Settings, agent: str) -> AgentRoute:
-    """Return the route of an agent.
+    """Return the route of an agent. agent: its id, or the beginning of it.
 
     Raises:
-        ShiftError: it has none.
+        NoRoute: it has none. ShiftError: several agents with a route have such an id.
     """
-    route = next((one for one in settings.agents.routes if one.agent == agent), None)
-    if route is not None:
-        return route
+    routes = {one.agent: one for one in settings.agents.routes}
+    if found := _starting(agent, routes):
+        return routes[found]
     if new := settings.agents.aliases.get(agent):
         raise ShiftError(
             f"agents.aliases sends all requests of {agent} to {new}. Replace this entry by a route in agents.routes, "
             f"whose targets are {agent} and {new}"
         )
-    known = ", ".join(one.agent for one in settings.agents.routes)
-    raise ShiftError(f"agents.routes has no route of {agent}" + (f", only of {known}" if known else ""))
+    known = ", ".join(routes)
+    hint = f", only of {known}" if known else ": `mlc-gateway move` adds one"
+    raise NoRoute(f"agents.routes has no route of {agent}{hint}")
+
+
+def find_target(route: AgentRoute, name: str) -> str:
+    """Return the agent of a target. name: its id, the beginning of it, or its cluster, if no other target is there.
+
+    Raises:
+        ShiftError: the route has no such target, or several.
+    """
+    targets = {target.agent: target.cluster or UPSTREAM for target in route.targets}
+    if found := _starting(name, targets):
+        return found
+    there = [agent for agent, cluster in targets.items() if cluster == name]
+    if len(there) == 1:
+        return there[0]
+    if there:
+        raise ShiftError(f"{len(there)} targets of this route are on {name}: name one by its id: {', '.join(there)}")
+    known = ", ".join(f"{agent} on {cluster}" for agent, cluster in targets.items())
+    raise ShiftError(f"{name} is no target of this route, which has {known}")
+
+
+def _starting(start: str, ids: Iterable[str]) -> str:
+    """Return the id that is `start`, or the only one that begins so; "" if there is none.
+
+    Raises:
+        ShiftError: several begin so.
+    """
+    found = [start] if start in ids else beginning_with(start, ids)
+    if len(found) > 1:
+        raise ShiftError(f"{len(found)} ids begin with {start}: give more of one: {', '.join(found)}")
+    return found[0] if found else ""
 
 
 def weights_of(route: AgentRoute) -> dict[str, float]:
@@ -85,18 +123,17 @@ def give(weights: Weights, agent: str, percent: float) -> dict[str, float]:
     """Return weights that give a target `percent` of 100. The others share the rest in proportion to their weights.
 
     Raises:
-        ShiftError: there is no such target, or it is open who gets the rest.
+        ShiftError: it is open who gets the rest.
     """
-    if agent not in weights:
-        raise ShiftError(f"{agent} is no target of this route, which has {', '.join(weights)}")
     others = {name: weight for name, weight in weights.items() if name != agent}
     total, rest = sum(others.values()), 100 - percent
     if not total and rest:
-        if len(others) != 1:
-            names = ", ".join(others) or "no other target"
+        if not others:
+            raise ShiftError(f"{agent} is the only target of this route, and gets all new conversations")
+        if len(others) > 1:
             raise ShiftError(
-                f"{agent} has all new conversations, and it is open which target gets the rest ({names}): give one of "
-                "them a share instead"
+                f"{agent} has all new conversations, and it is open which target gets the rest "
+                f"({', '.join(others)}): give one of them a share instead"
             )
         others, total = dict.fromkeys(others, 1.0), 1.0
     return {
@@ -105,14 +142,14 @@ def give(weights: Weights, agent: str, percent: float) -> dict[str, float]:
     }
 
 
-def plan_to(file: SettingsFile, route: AgentRoute, agent: str, percent: float) -> Change:
-    """Return the change that gives a target of the route `percent` of the new conversations.
+def plan_to(file: SettingsFile, route: AgentRoute, name: str, percent: float) -> Change:
+    """Return the change that gives a target of the route `percent` of the new conversations. name: see `find_target`.
 
     Raises:
         ShiftError, EditError, ConfigError: it can't be made.
     """
     before = weights_of(route)
-    return _change(file, route, "to", before, give(before, agent, percent))
+    return _change(file, route, "to", before, give(before, find_target(route, name), percent))
 
 
 def plan_back(file: SettingsFile, route: AgentRoute, history: History) -> Change:
@@ -128,7 +165,7 @@ def plan_back(file: SettingsFile, route: AgentRoute, history: History) -> Change
     if before is None:
         raise ShiftError(f"the history of the route of {route.agent} has no step before, see --history")
     if gone := [agent for agent, weight in before.items() if weight and agent not in weights]:
-        raise ShiftError(f"the step before had {', '.join(gone)}, which is no target of the route any more")
+        raise ShiftError(f"the step before had {', '.join(gone)}, which is no target of the route any more: use --to")
     return _change(file, route, "back", weights, {agent: before.get(agent, 0.0) for agent in weights})
 
 

@@ -103,7 +103,7 @@ def test_toml_is_refused(tmp_path: Path) -> None:
     """It says what to do instead."""
     path = tmp_path / "gateway.toml"
     path.write_text("[agents]\n")
-    with pytest.raises(EditError, match=r"is TOML, .* by hand, or write the settings as YAML"):
+    with pytest.raises(EditError, match=r"is TOML, .*: write the settings as YAML, or change agents.routes by hand"):
         SettingsFile.read(path, {})
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.config.load import load
 from gateway.config.routes import AgentRoute, RouteTarget
 from gateway.config.schema import Settings
-from gateway.migrate.shift import ShiftError, find_route, give, shares_of
+from gateway.migrate.shift import ShiftError, find_route, find_target, give, shares_of
 
 GIVEN = [
     ("from nothing", {"A": 100, "B": 0}, "B", 5, {"A": 95, "B": 5}),
@@ -35,15 +35,13 @@ def test_a_target_gets_its_percent_and_the_others_keep_their_proportions(
 
 
 REFUSED = [
-    ({"A": 100, "B": 0}, "C", 5, "C is no target of this route, which has A, B"),
     ({"A": 100, "B": 0, "C": 0}, "A", 90, "it is open which target gets the rest (B, C)"),
-    ({"A": 7}, "A", 50, "it is open which target gets the rest (no other target)"),
+    ({"A": 7}, "A", 50, "A is the only target of this route, and gets all new conversations"),
 ]
 
 
 @pytest.mark.parametrize(("weights", "agent", "percent", "reason"), REFUSED)
 def test_who_gets_the_rest_is_not_guessed(weights: dict[str, float], agent: str, percent: float, reason: str) -> None:
-    """Nor is a target made."""
     with pytest.raises(ShiftError, match=re.escape(reason)):
         give(weights, agent, percent)
 
@@ -68,9 +66,55 @@ def test_an_agent_without_a_route_is_told_what_there_is() -> None:
     settings = load(None, {}, {"agents": {"aliases": {"A": "B"}}})
     with pytest.raises(ShiftError, match=r"agents\.aliases sends all requests of A to B\. Replace this entry"):
         find_route(settings, "A")
-    with pytest.raises(ShiftError, match=r"agents\.routes has no route of C$"):
+    with pytest.raises(ShiftError, match=r"agents\.routes has no route of C: `mlc-gateway move` adds one$"):
         find_route(settings, "C")
     route = AgentRoute("D", [RouteTarget("D", weight=1)])
     with pytest.raises(ShiftError, match="has no route of C, only of D"):
         find_route(Settings(agents=type(settings.agents)(routes=[route])), "C")
     assert find_route(Settings(agents=type(settings.agents)(routes=[route])), "D") is route
+
+
+ROUTE = AgentRoute(
+    "assistant-1",
+    [
+        RouteTarget("assistant-1", weight=1),
+        RouteTarget("copy-of-1", "new"),
+        RouteTarget("copy-of-2", "spare"),
+        RouteTarget("copy-of-3", "spare"),
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "agent"),
+    [
+        ("copy-of-1", "copy-of-1"),
+        ("assi", "assistant-1"),
+        ("new", "copy-of-1"),
+        ("upstream", "assistant-1"),
+    ],
+)
+def test_a_target_is_named_by_its_id_its_beginning_or_its_cluster(name: str, agent: str) -> None:
+    assert find_target(ROUTE, name) == agent
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("copy", "3 ids begin with copy: give more of one: copy-of-1, copy-of-2, copy-of-3"),
+        ("spare", "2 targets of this route are on spare: name one by its id: copy-of-2, copy-of-3"),
+        ("ass", "ass is no target of this route, which has assistant-1 on upstream, copy-of-1 on new"),
+    ],
+)
+def test_a_name_that_is_not_of_one_target(name: str, reason: str) -> None:
+    """A beginning has four characters or more, as everywhere."""
+    with pytest.raises(ShiftError, match=re.escape(reason)):
+        find_target(ROUTE, name)
+
+
+def test_a_route_is_named_by_the_beginning_of_its_id() -> None:
+    agents = type(Settings().agents)
+    other = AgentRoute("assistant-2", [RouteTarget("assistant-2", weight=1)])
+    assert find_route(Settings(agents=agents(routes=[ROUTE])), "assis") == ROUTE
+    with pytest.raises(ShiftError, match="2 ids begin with assis: give more of one: assistant-1, assistant-2"):
+        find_route(Settings(agents=agents(routes=[other, ROUTE])), "assis")

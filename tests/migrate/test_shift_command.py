@@ -18,7 +18,7 @@ from gateway.config.schema import Listen
 from gateway.migrate.settings_file import locked
 from gateway.migrate.shift_history import History
 from tests.conftest import share
-from tests.migrate.conftest import Command
+from tests.migrate.conftest import Command, StartDeployment
 from tests.migrate.gateway_thread import GatewayThread
 from tests.migrate.stub_server import StubServer
 
@@ -78,8 +78,8 @@ def test_a_share_is_changed_in_the_file_and_in_the_gateways(
     assert backup.read_text() == TEXT
     assert out.splitlines() == [
         "Route of OLD:",
-        "  OLD 100 % → 95 %",
-        "  NEW 0 % → 5 %",
+        "  OLD on upstream: 100 % → 95 %",
+        "  NEW on new: 0 % → 5 %",
         f"gateway {gateway.url}: runs with it",
         f"The file as it was: {backup}",
     ]
@@ -127,8 +127,8 @@ def test_steps_lead_back_one_by_one(path: Path, gateway: GatewayThread, command:
     status, out, _ = command(*arguments, "--history")
     assert (status, out.count("--to"), out.count("--back")) == (0, 3, 3)
     assert [line.split("  ")[-1].strip() for line in map(str.rstrip, out.splitlines()[2:4])] == [
-        "OLD 100 % → 95 %",
-        "NEW 0 % → 5 %",
+        "OLD on upstream: 100 % → 95 %",
+        "NEW on new: 0 % → 5 %",
     ]
 
 
@@ -162,7 +162,7 @@ def test_targets_are_compared_since_the_last_change(path: Path, command: Command
     cells = {name: [cell.strip() for cell in row if cell.strip()] for name, row in rows.items()}
     assert cells["share"] == ["95 %", "5 %"]
     assert cells["runs"] == ["151", "10"]
-    assert cells["errors"] == ["1 (0.66 %)", "1 (10 %)"]
+    assert cells["errors"] == ["1 (0.662 %)", "1 (10 %)"]
     assert cells["tokens in"] == ["1,500", "90"]
     assert cells["cost"] == ["75.0000 USD", "4.5000 USD"]
     assert cells["refusals"] == ["0", "2"]
@@ -310,6 +310,32 @@ def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], path: Path, 
     assert path.read_text() == TEXT
 
 
+def test_a_route_is_named_by_the_name_of_its_agent(
+    path: Path, start_deployment: StartDeployment, command: Command
+) -> None:
+    """As `upstream` shows it. The target is the only one on its cluster."""
+    old = start_deployment()
+    agent = old.agents["cflow-b"]
+    path.write_text(TEXT.replace("OLD", agent).replace("http://127.0.0.1:1}", f"{old.url}}}"))
+    arguments = ("shift", "-c", str(path), "cflow-b", "--to", "new", "--percent", "5", "--dry-run")
+    status, out, err = command(*arguments)
+    assert (status, err, f"+        - {{agent: {agent}, weight: 95}}" in out) == (0, "", True)
+    status, _, err = command("shift", "-c", str(path), "flow-b", "--history")
+    assert (status, f"has no route of {old.agents['flow-b']}, only of {agent}" in err) == (2, True)
+    status, _, err = command("shift", "-c", str(path), "nobody", "--history")
+    assert (status, f"has no route of nobody, only of {agent}" in err) == (2, True)
+
+
+def test_a_name_can_not_be_looked_up_without_the_cluster(path: Path, command: Command) -> None:
+    status, _, err = command("shift", "-c", str(path), "cflow-b", "--history")
+    assert (status, "only of OLD; the cluster can't be asked for an agent of this name:" in err) == (2, True)
+
+
+def test_all_runs_with_errors_are_100_percent(path: Path, gateway: GatewayThread, command: Command) -> None:
+    gateway.count("NEW", "new", failed=3)
+    assert "3 (100 %)" in command("shift", "-c", str(path), "--gateway", gateway.url, "OLD")[1]
+
+
 def test_a_toml_file_can_be_looked_at_but_not_changed(path: Path, command: Command) -> None:
     """The message says what to do."""
     toml = path.with_suffix(".toml")
@@ -318,7 +344,7 @@ def test_a_toml_file_can_be_looked_at_but_not_changed(path: Path, command: Comma
         arguments = ("shift", "-c", str(toml), "--gateway", gateway.url, "OLD")
         assert command(*arguments)[0] == 0
         status, _, err = command(*arguments, "--to", "OLD", "--percent", "100")
-    assert (status, "Change the weights of agents.routes in it by hand" in err) == (2, True)
+    assert (status, "or change agents.routes by hand and reload the gateways" in err) == (2, True)
 
 
 ADDRESSES = [
