@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,19 +19,20 @@ from rich.text import Text
 from gateway.agents.rules import rule_for
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import FILE, Command
-from gateway.cli.listing import text_or_json
+from gateway.cli.listing import show_rows, text_or_json
 from gateway.cli.memory_import import Imported, check_store, import_conversations
 from gateway.cli.output import PlainConsole, fail, print_json, print_progress
 from gateway.cli.rehearse import rehearsal_options
 from gateway.cli.upgrade import interrupted_by_signals, rules_of
 from gateway.config.edit import EditError
 from gateway.config.load import ConfigError
+from gateway.config.routes import AgentRoute
 from gateway.config.schema import AgentRule
 from gateway.execute.build import check_rules
 from gateway.memory.store import StoreError
 from gateway.migrate.backup import DIRECTORY, BackupError, lock_directory
 from gateway.migrate.connection import PASSWORD_THERE, ClusterError, ClusterOptions, Connected, connect, connect_named
-from gateway.migrate.display import next_command, request_line
+from gateway.migrate.display import next_command, next_shift, request_line
 from gateway.migrate.move import (
     Failure,
     Judged,
@@ -48,7 +48,7 @@ from gateway.migrate.move import (
 from gateway.migrate.move_check import Check, as_json, check_copy
 from gateway.migrate.move_plan import CanNotMove, Copy, MovePlan, Note, Source, as_planned, notes_on_rules, plan_move
 from gateway.migrate.move_route import PLANNED, RouteEdit, add_targets, remove_targets
-from gateway.migrate.parking import CredentialError, ask_credential, read_credentials
+from gateway.migrate.parking import CredentialError, ask_credential, credentials_form, read_credentials
 from gateway.migrate.reading import agent_ids, list_conversations, unified_api
 
 _EXAMPLES = """\
@@ -241,7 +241,7 @@ class _Move:
     def _import(self, edit: RouteEdit) -> Imported:
         (agent,) = self._plan.agents
         self._report("importing conversations")
-        return asyncio.run(import_conversations(self._old, agent, edit.routes[agent]))
+        return asyncio.run(import_conversations(self._old, agent, edit.routes[agent].agent))
 
     def _take_back(self, new_ids: Mapping[str, str]) -> None:
         """Remove what was made. new_ids: the agents with targets that may have been written.
@@ -269,9 +269,12 @@ class _Move:
         if self._options.json:
             print_json({"result": "undone", "removed": removed, "settings": _edit_json(edit)})
         else:
-            self._report(
-                f"Removed from {self._options.to_cluster}: {', '.join(removed)}." if removed else "Nothing to do."
-            )
+            if removed:
+                self._report(f"Removed from {self._options.to_cluster}: {', '.join(removed)}.")
+            if edit.backup is not None:
+                self._report(_reload_line(edit))
+            if not removed and edit.backup is None:
+                self._report("Nothing to do.")
         return 0
 
     def _new_ids(self) -> dict[str, str]:
@@ -318,13 +321,18 @@ class _Move:
         needing = {copy.place: copy.credential for copy in missing if copy.credential}
         if not needing:
             return {}
+        if not self._options.credential_file and not sys.stdin.isatty():
+            raise CredentialError(
+                "Credentials can't be asked for without a terminal: give --credential-file FILE, which must hold "
+                f"{credentials_form(needing)}"
+            )
         if self._options.credential_file:
             return dict(read_credentials(self._options.credential_file, needing))
         names = {copy.place: copy.name for copy in missing}
 
-        def ask(place: str) -> Callable[[str], str] | None:
+        def ask(place: str) -> Callable[[str], str]:
             label = f"{place} ({names[place]}) "
-            return (lambda prompt: getpass.getpass(label + prompt)) if sys.stdin.isatty() else None
+            return lambda prompt: getpass.getpass(label + prompt)
 
         return {place: ask_credential(wanted, ask(place)) for place, wanted in needing.items()}
 
@@ -349,7 +357,7 @@ class _Move:
                 {
                     "id": agent,
                     "new_id": self._mover.new_id("agents", agent),
-                    "route": result.edit.routes[agent],
+                    "route": result.edit.routes[agent].agent,
                     "checks": [as_json(check) for check in result.checks[agent]],
                 }
                 for agent in self._plan.agents
@@ -386,12 +394,12 @@ class _Move:
 
     def _show(self, console: Console, result: _Result) -> None:
         missing = {copy.tag for copy in result.missing}
-        table = _table("kind", "old id", "name", "there")
+        rows = []
         for copy in self._plan.copies:
             new_id = self._mover.new_id(copy.kind, copy.old)
-            there = new_id or "would be made"
-            table.add_row(copy.kind, copy.old, Text(copy.name), there if copy.tag in missing else f"{there} (existed)")
-        console.print(table)
+            state = "existed" if copy.tag not in missing else "" if new_id else "would be made"
+            rows.append((copy.name, copy.kind, copy.old, new_id, state))
+        show_rows(console, ("name", "kind", "old id", "new id", ""), rows)
         for reference, state in result.judged:
             console.print(
                 Text(f"{reference.place} names {reference.kind}/{reference.id}: {_STATES[state]}"), style="dim"
@@ -403,22 +411,34 @@ class _Move:
         if result.edit.diff:
             console.print(Text(result.edit.diff), soft_wrap=True)
         if result.edit.backup is not None:
-            console.print(
-                Text(f"The settings before are in {result.edit.backup}. Reload the gateways to use the new ones.")
-            )
+            console.print(Text(_reload_line(result.edit)), soft_wrap=True)
         if result.name == "moved":
             for agent, route in result.edit.routes.items():
-                new_id = self._mover.new_id("agents", agent)
-                console.print(Text(f"{agent} is {new_id} on {self._options.to_cluster}, with weight 0.", "bold"))
-                config = ["-c", str(self._config)]
-                compare = ["rehearse", *config, route, "--as", new_id, "--in-cluster", self._options.to_cluster]
-                share = ["shift", *config, route, "--to", new_id, "--percent", "5"]
-                for what, words in (("To compare recorded requests", compare), ("To give it requests", share)):
-                    console.print(Text(f"{what}: {shlex.join(['mlc-gateway', *words])}"), soft_wrap=True)
+                self._show_route(console, agent, route)
         if result.found is not None:
             console.print(Text(f"Conversations of the account that would be imported: {result.found}"))
         if result.imported is not None:
             self._show_imported(console, result.imported)
+
+    def _show_route(self, console: Console, agent: str, route: AgentRoute) -> None:
+        """Show what share the copy of an agent has in its route, and the next commands."""
+        cluster, new_id = self._options.to_cluster, self._mover.new_id("agents", agent)
+        weights = {target.agent: target.weight for target in route.targets}
+        share = f"{100 * weights[new_id] / sum(weights.values()):.4g} % of new conversations"
+        console.print(Text(f"{self._named(agent)} is {new_id} on {cluster}, and gets {share}.", "bold"), soft_wrap=True)
+        compare = next_command(
+            self._old.options, "rehearse", route.agent, options=("--as", new_id, "--in-cluster", cluster)
+        )
+        console.print(Text(f"To compare recorded requests: {compare}"), soft_wrap=True)
+        if not weights[new_id]:
+            is_alone = sum(target.cluster == cluster for target in route.targets) == 1
+            shift = next_shift(self._config, route.agent, cluster if is_alone else new_id, 5)
+            console.print(Text(f"To give it 5 %: {shift}"), soft_wrap=True)
+
+    def _named(self, agent: str) -> str:
+        """Return an agent's name with its id."""
+        name = self._source.agents[agent].get("name")
+        return f"{name} ({agent})" if name else agent
 
     def _show_imported(self, console: Console, imported: Imported) -> None:
         console.print(Text(imported.line()))
@@ -433,7 +453,10 @@ class _Move:
         others = [check for check in checks if not check.is_same]
         same = len(checks) - len(others)
         style = "yellow" if others else "green"
-        console.print(Text(f"{agent}: {same} of {len(checks)} kinds of requests reach its LLM there as here", style))
+        console.print(
+            Text(f"{self._named(agent)}: {same} of {len(checks)} kinds of requests reach its LLM there as here", style),
+            soft_wrap=True,
+        )
         if not others:
             return
         table = _table("request", "result", "what")
@@ -470,6 +493,13 @@ _STATES = {
     "nowhere": "not even the old cluster has it",
     "unmapped": "only the old cluster has it, as far as can be seen",
 }
+
+
+def _reload_line(edit: RouteEdit) -> str:
+    return (
+        f"The settings before are in {edit.backup}. Reload the gateways to use the new ones: POST /reload of the admin "
+        "port, or SIGHUP."
+    )
 
 
 def _remembers(rule: AgentRule | None) -> bool:

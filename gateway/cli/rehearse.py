@@ -19,6 +19,7 @@ from rich.text import Text
 from gateway.agents.lookup import read_version
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import FILE, Command
+from gateway.cli.listing import form_options
 from gateway.cli.output import PlainConsole, fail, print_json
 from gateway.cli.upgrade import rules_of
 from gateway.config.load import ConfigError
@@ -31,7 +32,7 @@ from gateway.inspector.repeatable import Medium, put_texts_back
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect, connect_named
 from gateway.migrate.display import next_command
 from gateway.migrate.move_check import rehearsed_agent
-from gateway.migrate.reading import agent_ids, read_documents, with_run_agents
+from gateway.migrate.reading import NoSuchAgent, agent_ids, read_documents, with_run_agents
 from gateway.migrate.recorded import Options, RecordedRun, read_run
 from gateway.migrate.rehearse import Kind, Rehearsal, RehearsedAgent, Row, Tally
 from gateway.migrate.upgrade import Documents, Offer, offers
@@ -68,7 +69,7 @@ class _Options:
     har: Path | None
     min_same: float | None
     ignored: tuple[str, ...]
-    json: bool
+    as_json: bool
 
 
 @click.command("rehearse", cls=Command, examples=_EXAMPLES)
@@ -82,7 +83,7 @@ class _Options:
     "--min-same", type=click.FloatRange(0, 100), metavar="PERCENT", help="Exit with 1 if fewer arrive the same."
 )
 @click.option("--ignore", "ignored", multiple=True, metavar="NAME", help="Difference that does not count; repeatable.")
-@click.option("--json", is_flag=True, help="Print JSON on a terminal, too.")
+@form_options
 @cluster_options
 def command(cluster: ClusterOptions, **options: Any) -> int:
     """Show what another agent's LLM would have been sent for the recorded requests of an agent.
@@ -114,20 +115,18 @@ def _run(cluster: Connected, options: _Options) -> int:
     for run in _recorded(cluster, pair.old_id, options, pair.options):
         tally.add(run.id, rehearsal.judge(run))
     if not tally.count():
-        where = f"{options.har} holds" if options.har else "The inspector has recorded"
-        raise CanNotRehearse(f"{where} no request that runs {pair.old_id}")
+        if options.har:
+            raise CanNotRehearse(f"{options.har} holds no request that runs {pair.old_id}")
+        reason = f"The inspector has recorded no request that runs {pair.old_id}"
+        raise CanNotRehearse(f"{reason}: run this again once clients have sent some through the gateway, or give --har")
     same = tally.same_percent()
     met = options.min_same is None or (same is not None and same >= options.min_same)
     report = _report(pair, tally, options, met)
-    if options.json or not _is_terminal():
+    if options.as_json:
         print_json(report)
     else:
         _show(PlainConsole(), report, cluster, options)
     return 0 if met else 1
-
-
-def _is_terminal() -> bool:
-    return sys.stdout.isatty()
 
 
 # The agents
@@ -152,7 +151,13 @@ def _read_pair(cluster: Connected, options: _Options) -> _Pair:
         CanNotRehearse: there is no upgrade, or the version can't be read. ClusterError: there is no such agent.
     """
     named = [options.agent, *([options.new] if options.new and not options.in_cluster else [])]
-    ids, documents = _read_documents(cluster, named, next_command(cluster.options, "agents"))
+    try:
+        ids, documents = _read_documents(cluster, named, next_command(cluster.options, "agents"))
+    except NoSuchAgent as error:
+        others = " or ".join(f"--in-cluster {name}" for name in cluster.settings.clusters)
+        if not others or options.in_cluster or not options.new:
+            raise
+        raise ClusterError(f"{error} If the agent of --as is on another cluster, add {others}.") from None
     old_id, new_id = ids[0], ids[-1]
     changed, assumptions = documents, [_NOW, _FIRST]
     if options.in_cluster and options.new:

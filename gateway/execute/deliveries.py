@@ -31,6 +31,7 @@ def describe_delivery(profile: AgentProfile, input_type: str, plan: Plan | None 
         provider=profile.provider,
         model=model_name(profile),
         input_type=input_type,
+        one_model=len(profile.models) == 1,
     )
     return known if plan is None else with_plan(known, plan)
 

@@ -30,7 +30,7 @@ from gateway.execute.run_answer import (
 )
 from gateway.memory.model import Block, Message, Usage
 from gateway.mlcommons.generations import AgentType, Generation
-from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.profile import AgentProfile, Connector, Model
 from gateway.observe.record import Delivery
 from gateway.observe.record import Usage as RecordedUsage
 from gateway.policy.usage import Prices
@@ -489,9 +489,13 @@ def read_usage(profile: AgentProfile | None, body: bytes, streaming: bool) -> Us
     return read_run(profile or NOT_READ, body, streaming).usage
 
 
+_SOME_MODEL = Model("", Connector("", "", "", ""))
+
+
 def recorded_usage(delivery: Delivery, body: bytes, streaming: bool, prices: Prices) -> RecordedUsage | None:
     """Return what a run used and cost, for its record; None if that is not known. See `read_usage`."""
-    profile = replace(NOT_READ, type=delivery.type, provider=delivery.provider)
+    model = _SOME_MODEL if delivery.one_model else None
+    profile = replace(NOT_READ, type=delivery.type, provider=delivery.provider, llm=model)
     tokens = read_usage(profile, body, streaming)
     if tokens is None or tokens.input is None or tokens.output is None:
         return None

@@ -12,6 +12,7 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -210,6 +211,12 @@ def next_command(
     named = [word for url in gateways for word in ("--gateway", without_credentials(url))]
     end = ["--"] if any(argument.startswith("-") for argument in arguments) else []
     return shlex.join(["mlc-gateway", name, *options, *_cluster_options(cluster), *named, *end, *arguments])
+
+
+def next_shift(config: Path, route: str, target: str, percent: float) -> str:
+    """Return the command that gives a target of a route a share of new conversations."""
+    options = ("--to", target, "--percent", f"{percent:g}")
+    return next_command(ClusterOptions(config=config), "shift", route, options=options)
 
 
 def _cluster_options(cluster: ClusterOptions) -> Iterator[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from gateway.config.edit import EditError, put_route, put_target, remove_route, remove_target, replace_alias
 from gateway.config.routes import AgentRoute, RouteTarget
 from gateway.config.schema import Settings
+from gateway.migrate.display import next_shift
 from gateway.migrate.settings_file import SettingsFile, locked
 
 PLANNED = "planned-by-move"
@@ -21,14 +22,14 @@ _ALL = 100.0
 
 @dataclass(frozen=True, slots=True)
 class RouteEdit:
-    """What was, or would be, changed in a settings file. routes: moved agent → the id of its route.
+    """What was, or would be, changed in a settings file. routes: moved agent → its route, as it is after the edit.
 
     backup: of the file before, None if it was not changed.
     """
 
     path: Path
     diff: str
-    routes: Mapping[str, str]
+    routes: Mapping[str, AgentRoute]
     backup: Path | None = None
 
 
@@ -64,18 +65,19 @@ def remove_targets(path: Path, cluster: str, new_ids: Mapping[str, str], write: 
                 if target is None:
                     continue
                 if target.weight:
-                    back = f"mlc-gateway shift {route.agent} -c {path} --to {old} --percent 100"
+                    back = next_shift(path, route.agent, old, 100)
                     raise EditError(f"{new} answers a share of the requests for {route.agent}: first run `{back}`")
                 text, routes[old] = _without_target(text, route, new), route.agent
         return _apply(file, text, routes, write)
 
 
 def _apply(file: SettingsFile, text: str, routes: Mapping[str, str], write: bool) -> RouteEdit:
-    diff = file.diff(text)
+    settings = file.settings if text == file.text else file.check(text)
+    by_id = {route.agent: route for route in settings.agents.routes}
+    edited = {agent: by_id[id] for agent, id in routes.items() if id in by_id}
     if text == file.text:
-        return RouteEdit(file.path, "", routes)
-    file.check(text)
-    return RouteEdit(file.path, diff, routes, file.replace(text) if write else None)
+        return RouteEdit(file.path, "", edited)
+    return RouteEdit(file.path, file.diff(text), edited, file.replace(text) if write else None)
 
 
 def _with_target(text: str, settings: Settings, agent: str, target: RouteTarget) -> tuple[str, str]:

@@ -58,16 +58,21 @@ def read_credentials(path: Path, wanted: Mapping[str, Sequence[str]]) -> dict[st
     value = _read_secrets(path)
     if len(wanted) == 1 and not (isinstance(value, dict) and value.keys() & wanted.keys()):
         value = {next(iter(wanted)): read_credential(path)}
-    form = '{"connectors/ID": {"openai_api_key": "…"}}'
+    form = credentials_form(wanted)
     if not isinstance(value, dict):
-        raise CredentialError(f"{path} must hold a JSON object with the credential of each connector, such as {form}")
+        raise CredentialError(f"{path} must hold a JSON object with the credential of each connector, as {form}")
     for place, names in wanted.items():
         if not _is_credential(value.get(place)):
-            raise CredentialError(f"{path} has no credential for {place} (wanted: {', '.join(names)}), such as {form}")
+            raise CredentialError(f"{path} has no credential for {place}: it must hold {form}")
         missing = [name for name in names if name not in value[place] and name not in _OPTIONAL]
         if missing and not value[place].keys() & _ROLES:
-            raise CredentialError(f"{path} has no {', '.join(missing)} for {place}")
+            raise CredentialError(f"{path} has no `{'`, `'.join(missing)}` for {place}: it must hold {form}")
     return {place: value[place] for place in wanted}
+
+
+def credentials_form(wanted: Mapping[str, Sequence[str]]) -> str:
+    """Return what a file must hold with the credentials that are `wanted`, as JSON without their values."""
+    return json.dumps({place: dict.fromkeys(names, "…") for place, names in wanted.items()}, ensure_ascii=False)
 
 
 _OPTIONAL = frozenset({"session_token"})

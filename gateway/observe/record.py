@@ -58,7 +58,7 @@ class Delivery(Struct, frozen=True, omit_defaults=True, gc=False):
     type, generation: the agent's. provider, model: of the agent's LLM. strategy: the plan's; "" if the request was not
     rewritten. input_type: text, content_blocks, messages, or question for a legacy request. notices: codes.
     proved: False if the agent could not be read. remembered: how many messages of the gateway's session were sent
-    before the client's own.
+    before the client's own. one_model: the agent calls one model only, so a flow's answer, its model's, has all tokens.
     """
 
     agent_name: str = ""
@@ -71,6 +71,7 @@ class Delivery(Struct, frozen=True, omit_defaults=True, gc=False):
     notices: tuple[str, ...] = ()
     proved: bool = True
     remembered: int = 0
+    one_model: bool = False
 
 
 class Summary(Struct, frozen=True, omit_defaults=True, gc=False):

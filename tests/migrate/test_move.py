@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.config.load import load
+from gateway.migrate.display import next_shift
 from tests.migrate.conftest import Command, Deployment, StartDeployment
 from tests.migrate.moving import COMMENT, LLM_SECRET, NEW_SECRET, Move, documents, llm_tool
 from tests.migrate.upgrading import connector_body, flow, llm_body, make, model_on, standalone
@@ -98,10 +99,27 @@ def test_what_it_says_on_a_terminal(move: Move, command: Command) -> None:
     status, out, err = command(*move.argv_with_credentials())
     assert (status, err) == (0, "")
     assert f"8 of 8: agents/{move.agent} is agents/{move.target} there" in out
-    assert f"{move.agent} is {move.target} on new, with weight 0." in out
-    assert f"mlc-gateway shift -c {move.config} {move.agent} --to {move.target} --percent 5\n" in out
-    compare = f"mlc-gateway rehearse -c {move.config} {move.agent} --as {move.target} --in-cluster new\n"
+    assert "Reload the gateways to use the new ones: POST /reload of the admin port, or SIGHUP." in out
+    assert f"main ({move.agent}) is {move.target} on new, and gets 0 % of new conversations." in out
+    assert f"mlc-gateway shift --to new --percent 5 --config {move.config} {move.agent}\n" in out
+    compare = f"mlc-gateway rehearse --as {move.target} --in-cluster new --config {move.config} {move.agent}\n"
     assert compare in out
+
+
+def test_what_it_says_of_a_copy_that_gets_requests(move: Move, command: Command) -> None:
+    """Nothing that would take a share away from it."""
+    _report(command, move)
+    move.config.write_text(move.config.read_text().replace("weight: 0}", "weight: 300}"))
+    status, out, _ = command(*move.argv())
+    assert (status, "mlc-gateway shift" in out) == (0, False)
+    assert f"main ({move.agent}) is {move.target} on new, and gets 75 % of new conversations." in out
+    assert len([line for line in out.splitlines() if line.endswith("  existed")]) == 8
+
+
+def test_the_beginning_of_an_id_that_is_an_option(move: Move, command: Command) -> None:
+    """`--` keeps an id from being one in the commands that are shown."""
+    shown = next_shift(move.config, "-abc", "new", 5)
+    assert shown == f"mlc-gateway shift --to new --percent 5 --config {move.config} -- -abc"
 
 
 def test_a_dry_run_changes_nothing(move: Move, command: Command) -> None:
@@ -161,7 +179,7 @@ def test_a_target_with_a_weight_is_not_removed(move: Move, command: Command) -> 
     move.config.write_text(move.config.read_text().replace("weight: 0}", "weight: 5}"))
     status, _, err = command(*move.argv("--undo"))
     assert status == 2
-    assert f"`mlc-gateway shift {move.agent} -c {move.config} --to {move.agent} --percent 100`" in err
+    assert f"`{next_shift(move.config, move.agent, move.agent, 100)}`" in err
     assert len(move.made()["agents"]) == 2
 
 
@@ -319,8 +337,11 @@ def test_credentials_are_asked_for(move: Move, command: Command) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda all, move: all.pop(f"models/{move.inner}"), "has no credential for models/{inner} (wanted: key)"),
-        (lambda all, move: all[f"models/{move.inner}"].update(k="x"), "has no key for models/{inner}"),
+        (lambda all, move: all.pop(f"models/{move.inner}"), "has no credential for models/{inner}: it must hold {"),
+        (
+            lambda all, move: all[f"models/{move.inner}"].update(k="x"),
+            "has no `key` for models/{inner}: it must hold {",
+        ),
         (lambda all, move: all[f"models/{move.inner}"].pop("key"), "has no credential for models/{inner}"),
     ],
 )

@@ -181,7 +181,7 @@ def test_what_was_cut_or_is_no_json_is_not_judged(deployment: Deployment, record
         (("--as", "flow-a", "--upgrade"), "Give either --as or --upgrade."),
         (("--as", "no-such-agent"), "There is no agent no-such-agent"),
         (("--on", "3"), "is not a version such as 3.8.0"),
-        (("--as", "flow-b"), "has recorded no request that runs"),
+        (("--as", "flow-b"), "run this again once clients have sent some through the gateway, or give --har"),
     ],
 )
 def test_what_can_not_be_rehearsed_is_said(
@@ -203,9 +203,9 @@ def test_the_table_fits_into_80_columns(
     deployment: Deployment, recorded: Settings, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("gateway.cli.rehearse._is_terminal", lambda: True)
     old = deployment.agents["flow-d"]
-    status, out, _ = command("rehearse", "-c", recorded(_records(old)), old, "--as", "flow-a", "--min-same", "10")
+    argv = ("rehearse", "-c", recorded(_records(old)), old, "--as", "flow-a", "--min-same", "10", "--table")
+    status, out, _ = command(*argv)
     assert status == 1
     lines = out.splitlines()
     assert max(map(len, lines)) <= 80
@@ -273,5 +273,7 @@ def test_an_agent_of_another_cluster(
     assert "Prompts of the cluster's own are counted as different on 3.8.0" in str(report["assumptions"])
     sent = [call for call in other.cluster.calls if call != "GET /"]
     assert [call for call in sent if not call.startswith((*READS, *SEARCHES, "GET /_cluster/settings"))] == []
+    status, _, err = command(*argv[:-1], new)
+    assert (status, "If the agent of --as is on another cluster, add --in-cluster new." in err) == (2, True)
     assert command(*argv[:-1], "nobody", "--in-cluster", "new")[0] == 2
     assert command(*argv[:-2], "--on", "3.8.0", "--in-cluster", "new")[0] == 2

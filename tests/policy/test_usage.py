@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.config.policy import Price
+from gateway.execute.deliveries import describe_delivery
 from gateway.execute.run_answer import read_answer
 from gateway.execute.run_events import read_usage, recorded_usage
 from gateway.memory.model import Usage as Tokens
@@ -128,6 +130,16 @@ def test_what_a_record_says() -> None:
     assert recorded_usage(delivery, body, False, PRICES) == Usage(11, 7, pytest.approx(0.000138), "USD")
     assert recorded_usage(Delivery(), body, False, PRICES) == Usage(11, 7)
     assert recorded_usage(delivery, b"", False, PRICES) is None
+
+
+def test_what_a_record_says_of_a_flow() -> None:
+    """Its answer is the last call's: all tokens are known only if it makes one."""
+    lines = (RECORDINGS / "2.19.0" / "04_execute_basic.jsonl").read_text("utf-8").strip().split("\n")
+    raw = next(one["answer"] for one in map(json.loads, lines) if one["name"] == "flow_raw")
+    delivery = describe_delivery(without_filter(FLOW_AGENT), "text")
+    assert recorded_usage(delivery, json.dumps(raw).encode(), False, PRICES) == Usage(11, 7)
+    two = structs.replace(delivery, one_model=False)
+    assert recorded_usage(two, json.dumps(raw).encode(), False, PRICES) is None
 
 
 @pytest.mark.parametrize(
