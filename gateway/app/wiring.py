@@ -85,7 +85,7 @@ class Runtime:
         self.settings = settings
         self.log = log
         self.clusters: Upstreams = {
-            name: Upstream(one, settings.limits, log)
+            name: Upstream(one, settings.limits, log, f"clusters.{name}" if name else "upstream")
             for name, one in {"": settings.upstream, **settings.clusters}.items()
         }
         self.upstream = self.clusters[""]

@@ -144,6 +144,8 @@ def _check_clusters(clusters: Mapping[str, Upstream], urls_given: Collection[str
         section = f"clusters.{name}"
         if not name:
             yield ConfigProblem("clusters", "has a cluster without a name", allowed="a name for each")
+        if name == "upstream":
+            yield ConfigProblem(section, "has the name of the cluster of `upstream`", allowed="another name")
         if section not in urls_given and not cluster.nodes:
             yield ConfigProblem(f"{section}.url", "is missing", allowed="the address of the cluster")
         yield from _check_addresses(section, cluster)
@@ -165,7 +167,7 @@ def _check_routes(settings: Settings) -> Iterator[ConfigProblem]:
             yield ConfigProblem(f"{path}.agent", reason, repr(route.agent), "one of the two")
         if not sum(target.weight for target in route.targets):
             reason = "has no target with a weight above 0, so nobody answers new conversations"
-            yield ConfigProblem(f"{path}.targets", reason)
+            yield ConfigProblem(f"{path}.targets", reason, allowed="one weight above 0 or more")
         yield from _check_targets(path, route, own, settings)
         yield from _check_marks(path, route, clusters)
         yield from _check_mirror(f"{path}.mirror", route)
@@ -184,6 +186,7 @@ def _check_targets(path: str, route: AgentRoute, own: Sequence[str], settings: S
             yield ConfigProblem(f"{place}.agent", "leads to another route", repr(target.agent), allowed)
         if target.cluster and cluster is None:
             known = ", ".join(settings.clusters) or "none: add it to clusters"
+            known = "nothing, which is upstream" if target.cluster == "upstream" else known
             yield ConfigProblem(f"{place}.cluster", "is not in clusters", repr(target.cluster), known)
         if target.cluster and is_own:
             reason = "is the route's own id, which is that of an agent of upstream"

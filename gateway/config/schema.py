@@ -453,7 +453,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     upstream: Upstream = Upstream()
     clusters: Annotated[
         dict[ClusterName, Upstream],
-        Meta(description="Other clusters, by name, each with the keys of `upstream`. Routes send runs to them."),
+        Meta(
+            description="Other clusters, by name, but not `upstream`, each with the keys of `upstream`. Routes send runs to "
+            "them."
+        ),
     ] = {}
     limits: Limits = Limits()
     admission: Admission = Admission()

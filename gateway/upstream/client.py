@@ -197,11 +197,16 @@ class Upstream:
 
     timeouts, execute_timeouts: how long to wait for a response, and for an agent's. auth: replaces the client's
     credentials with the gateway's; None if the gateway has none. own_host: it gets its own `Host`, not the client's.
+    section: of the settings that the cluster is.
     """
 
-    def __init__(self, settings: UpstreamSettings, limits: Limits, log: Logger | None = None) -> None:
+    def __init__(
+        self, settings: UpstreamSettings, limits: Limits, log: Logger | None = None, section: str = "upstream"
+    ) -> None:
         self._settings = settings
         self._limits = limits
+        self._see_log = f"The gateway's log has the reason. Check {section}.url, and that the cluster runs."
+        self._busy = f"Send fewer requests at a time, or raise the gateway's setting {section}.connections."
         self._heads = ResponseReader(head_limits(limits))
         self._log: Logger = log or structlog.get_logger()
         self._connections: set[Connection] = set()
@@ -339,7 +344,7 @@ class Upstream:
             self._log.exception("request not sent", node=pool.node.address)
             outbound.connecting = None
             outbound.owner.on_failure(
-                UpstreamUnavailable("The request could not be sent to the cluster.", help=_SEE_LOG)
+                UpstreamUnavailable("The request could not be sent to the cluster.", help=self._see_log)
             )
         else:
             outbound.connecting = None
@@ -366,12 +371,12 @@ class Upstream:
                 failure: GatewayError = UpstreamTimeout("The cluster did not answer in time.")
                 if busy := pool.is_busy_for(outbound):  # which is no fault of the node
                     failure = UpstreamTimeout(
-                        "All connections to the cluster that this request may use are busy.", help=_BUSY
+                        "All connections to the cluster that this request may use are busy.", help=self._busy
                     )
             except OSError as exc:
                 busy = False
                 cause = exc  # for the log only: clients do not see the cluster's addresses
-                failure = UpstreamUnavailable("The cluster can't be reached.", help=_SEE_LOG)
+                failure = UpstreamUnavailable("The cluster can't be reached.", help=self._see_log)
             except BaseException:
                 pool.end_upload(outbound)
                 raise
@@ -452,9 +457,6 @@ def _read_object(text: bytes) -> dict[str, Any] | None:
         return None
     return document if isinstance(document, dict) else None
 
-
-_SEE_LOG = "The gateway's log has the reason. Check upstream.url, and that the cluster runs."
-_BUSY = "Send fewer requests at a time, or raise the gateway's setting upstream.connections."
 
 _OWN = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection", b"expect", b"accept-encoding"})
 """Headers that this client sets itself, whatever the caller passes."""

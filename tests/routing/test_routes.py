@@ -209,6 +209,14 @@ async def test_one_cluster_down_leaves_the_other_alone(place: Place) -> None:
     assert shared in metrics
 
 
+async def test_a_cluster_that_is_down_is_named_by_its_setting(place: Place) -> None:
+    down = {**place.settings["clusters"]["new"], "url": "http://127.0.0.1:1"}
+    await place.start(place.route("flow-b", "flow-openai_messages", (0, 1)), clusters={"new": down})
+    refused = await place.ask("flow-b", "Hello.")
+    assert (refused.status, refused.body["error"]["message"]) == (502, "The cluster can't be reached.")
+    assert "Check clusters.new.url, and that the cluster runs." in refused.body["error"]["help"]
+
+
 async def test_who_may_not_run_agents_gets_no_run_elsewhere(place: Place) -> None:
     """`callers: checked` asks the cluster of `upstream`, before the first run; `trusted` asks nobody."""
     route = place.route("flow-b", "flow-openai_messages", (0, 1))
