@@ -35,13 +35,16 @@ from tests.wire import PATIENCE, reserved
 __all__ = ["_loop", "_no_waiting", "_plain_environment", "deployment", "start_deployment"]
 
 STEPS = re.split(r"^## ", page("operate/migration.md"), flags=re.MULTILINE)[1:]
+CONVERSATIONS = "Conversations that began on the old cluster"
 CONFIG = Path("gateway.yaml")
+TOKEN = "0123456789abcdef"
 _GATEWAY = [sys.executable, "-m", "gateway"]
 
 
-def commands(step: int) -> list[str]:
-    """The commands of a step's shell blocks, one a line."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", STEPS[step - 1], re.MULTILINE | re.DOTALL)
+def commands(step: int | str) -> list[str]:
+    """The commands in the shell blocks of a step, or of the section with this title, one a line."""
+    text = STEPS[step - 1] if isinstance(step, int) else next(one for one in STEPS if one.startswith(step))
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return [line for block in blocks for line in block.splitlines()]
 
 
@@ -54,8 +57,11 @@ def example(step: int) -> str:
 class Way:
     """What a reader of the page has: two clusters, an agent, a settings file, and a gateway that runs."""
 
-    def __init__(self, old: Deployment, new: Deployment, port: int, capsys: pytest.CaptureFixture[str]) -> None:
-        self.old, self.new, self.port = old, new, port
+    def __init__(
+        self, old: Deployment, new: Deployment, ports: tuple[int, int], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.old, self.new = old, new
+        self.port, self.admin_port = ports
         self.agent = old.agents["cflow-b"]
         self._capsys = capsys
         self._pool = urllib3.PoolManager(retries=False, timeout=PATIENCE)
@@ -82,13 +88,25 @@ class Way:
         assert status == 0, (command, shown.out, shown.err)
         return str(shown.out)
 
-    def ask(self, text: str, user: str = "") -> Any:
-        """Run the agent; return the headers of the answer."""
+    def ask(self, text: str, user: str = "", memory_id: str = "", status: int = 200) -> Any:
+        """Run the agent; return the headers of the answer, and its body."""
         headers = urllib3.make_headers(basic_auth=f"{user}:p") if user else {}
         url = f"http://127.0.0.1:{self.port}/_plugins/_ml/agents/{self.agent}/_execute"
-        answer = self._pool.request("POST", url, json={"input": text}, headers=headers)
-        assert answer.status == 200, answer.data
-        return answer.headers
+        body = {"input": text, **({"parameters": {"memory_id": memory_id}} if memory_id else {})}
+        answer = self._pool.request("POST", url, json=body, headers=headers)
+        assert answer.status == status, answer.data
+        return {**answer.headers, "body": answer.json()}
+
+    def begin(self, text: str) -> str:
+        """Begin a conversation; return its id."""
+        [output] = self.ask(text)["body"]["inference_results"]
+        return str(next(one["result"] for one in output["output"] if one["name"] == "memory_id"))
+
+    def reload(self) -> None:
+        """Have the gateway read the settings again, as the page says."""
+        url = f"http://127.0.0.1:{self.admin_port}/reload"
+        answer = self._pool.request("POST", url, headers={"Authorization": f"Bearer {TOKEN}"})
+        assert (answer.status, answer.json()["status"]) == (200, "reloaded"), answer.data
 
     @contextmanager
     def serving(self, command: str) -> Iterator[None]:
@@ -126,7 +144,8 @@ def way(
     with reserved() as data, reserved() as admin:
         monkeypatch.setenv("GATEWAY__LISTEN__DATA_PORT", str(data))
         monkeypatch.setenv("GATEWAY__LISTEN__ADMIN_PORT", str(admin))
-        way = Way(old, new, data, capsys)
+        monkeypatch.setenv("ADMIN_TOKEN", TOKEN)
+        way = Way(old, new, (data, admin), capsys)
         CONFIG.write_text(way.filled(files_of("operate/migration.md")["gateway.yaml"]))
         credential = Path("credential.json")
         credential.write_text('{"key": "k"}')
@@ -135,16 +154,18 @@ def way(
 
 
 def test_the_page_has_six_steps_with_commands() -> None:
-    assert [len(commands(step)) for step in range(1, 7)] == [2, 4, 1, 1, 7, 0]
+    assert [len(commands(step)) for step in range(1, 7)] == [2, 3, 1, 1, 7, 0]
+    assert len(commands(CONVERSATIONS)) == 1
 
 
 @pytest.mark.slow
 def test_all_the_way_and_back(way: Way) -> None:
     check, serve = commands(1)
-    look, move, undo, conversations = commands(2)
+    look, move, undo = commands(2)
+    [conversations] = commands(CONVERSATIONS)
     way.run(check)
     with way.serving(serve):
-        assert "X-MLC-Agent" not in way.ask("Where is it?")
+        began_before = way.begin("Where is it?")
         assert load(CONFIG).agents.routes == []
         way.run(look)
         assert load(CONFIG).agents.routes == []
@@ -159,13 +180,14 @@ def test_all_the_way_and_back(way: Way) -> None:
             assert way_back
             assert first not in way.new.cluster.core.resources.agents
         way.run(move)
+        way.reload()
         way.run(conversations)
         [rehearse] = commands(3)
         report = json.loads(way.run(rehearse))
         assert (report["counts"]["same"], report["new"]["id"]) == (1, way.copy)
         _mirror(way)
         _shift(way)
-    _off(way, serve)
+        _off(way, began_before)
 
 
 def _mirror(way: Way) -> None:
@@ -206,13 +228,17 @@ def _share(way: Way) -> float:
     return weights[way.copy] / sum(weights.values())
 
 
-def _off(way: Way, serve: str) -> None:
+def _off(way: Way, began_before: str) -> None:
     """The new cluster is `upstream`, as the page's example says. The old one, whose LLM goes on, is not asked."""
-    CONFIG.write_text(way.filled(example(6)))
+    began_at_100 = way.begin("Where is it?")
+    listen = yaml.safe_load(CONFIG.read_text())["listen"]
+    CONFIG.write_text(way.filled(example(6)) + yaml.safe_dump({"listen": listen, "inspector": {"enabled": True}}))
+    way.reload()
     before = len(way.old.cluster.requests)
-    with way.serving(serve):
-        answered = way.ask("Where is it?")
+    for memory_id in ("", began_at_100):
+        answered = way.ask("Where is it?", memory_id=memory_id)
         assert (answered["X-MLC-Agent"], "X-MLC-Cluster" in answered) == (way.copy, False)
+    assert "not found" in str(way.ask("And now?", memory_id=began_before, status=404)["body"])
     assert len(way.old.cluster.requests) == before
 
 
