@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.command import FILE, Command
+from gateway.cli.listing import show_rows
 from gateway.cli.output import PlainConsole, fail, print_json
 from gateway.config.edit import EditError
 from gateway.config.load import ConfigError, load
@@ -48,6 +49,7 @@ from gateway.migrate.shift import (
 from gateway.migrate.shift_history import History, HistoryError, Step, Weights, same
 
 _EXAMPLES = """\
+mlc-gateway shift -c config/gateway.yaml
 mlc-gateway shift -c config/gateway.yaml my-agent
 mlc-gateway shift -c config/gateway.yaml my-agent --to new --percent 5
 mlc-gateway shift -c config/gateway.yaml my-agent --max-error-ratio 0.02 --min-runs 200
@@ -81,7 +83,13 @@ class _Options:
 
 
 @click.command("shift", cls=Command, examples=_EXAMPLES)
-@click.argument("agent", metavar="AGENT", help="The id that clients send, its beginning, or the agent's name.")
+@click.argument(
+    "agent",
+    required=False,
+    default="",
+    metavar="[AGENT]",
+    help="The id that clients send, its beginning, or the agent's name (default: list all routes).",
+)
 @click.option("-c", "--config", type=FILE, required=True, metavar="FILE", help="The gateways' settings file, YAML.")
 @click.option(
     "--to",
@@ -141,6 +149,8 @@ def command(**options: Any) -> int:
             with locked(chosen.config):
                 return _change(chosen)
         settings = load(chosen.config, secrets_of="agents.routes")  # it has none: they need not be here
+        if not chosen.agent:
+            return _list_routes(settings.agents.routes, chosen)
         route = _route(settings, chosen)
         history = History.read(Path(os.path.realpath(chosen.config)))
         history.compare(route.agent, weights_of(route))
@@ -174,6 +184,8 @@ def _check_usage(options: _Options) -> None:
         raise click.UsageError("Give only one of --to, --back and --history.")
     if (options.to is None) != (options.percent is None):
         raise click.UsageError("--to and --percent belong together.")
+    if not options.agent and (options.changes or options.history or options.max_error_ratio is not None):
+        raise click.UsageError("Name the AGENT whose route it is: without options, all are listed.")
     if options.dry_run and not options.changes:
         raise click.UsageError("--dry-run belongs to --to or --back.")
     if options.max_error_ratio is not None and (options.changes or options.history):
@@ -298,6 +310,27 @@ def _changes(before: Weights, after: Weights, route: AgentRoute) -> Iterator[str
 
 def _percent(share: float) -> str:
     return f"{100 * share:.4g} %"
+
+
+# The routes
+
+
+def _list_routes(routes: Sequence[AgentRoute], options: _Options) -> int:
+    rows = [(route, target, shares_of(weights_of(route))[target.agent]) for route in routes for target in route.targets]
+    if options.json:
+        targets = [
+            {"route": route.agent, "agent": target.agent, "cluster": target.cluster, "share": share}
+            for route, target, share in rows
+        ]
+        print_json({"targets": targets})
+    elif not rows:
+        sys.stdout.write("The settings have no route: `mlc-gateway move` adds one.\n")
+    else:
+        shown = [
+            (route.agent, target.agent, target.cluster or UPSTREAM, _percent(share)) for route, target, share in rows
+        ]
+        show_rows(PlainConsole(), ("route", "target", "on", "share"), shown, naming=2)
+    return 0
 
 
 # The history

@@ -454,8 +454,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     clusters: Annotated[
         dict[ClusterName, Upstream],
         Meta(
-            description="Other clusters, by name, but not `upstream`, each with the keys of `upstream`. Routes send runs to "
-            "them."
+            description="Other clusters by name (not `upstream`), each with the keys of `upstream`. Routes send runs to them."
         ),
     ] = {}
     limits: Limits = Limits()

@@ -299,6 +299,8 @@ WRONG = [
     ("OLD", "--back", "--max-error-ratio", "0.1"),
     ("OLD", "--to", "NONE", "--percent", "5"),
     ("NEW",),
+    ("--to", "NEW", "--percent", "5"),
+    ("--history",),
 ]
 
 
@@ -324,6 +326,22 @@ def test_a_route_is_named_by_the_name_of_its_agent(
     assert (status, f"has no route of {old.agents['flow-b']}, only of {agent}" in err) == (2, True)
     status, _, err = command("shift", "-c", str(path), "nobody", "--history")
     assert (status, f"has no route of nobody, only of {agent}" in err) == (2, True)
+
+
+def test_all_routes_are_listed(path: Path, command: Command) -> None:
+    """Without a gateway."""
+    status, out, err = command("shift", "-c", str(path))
+    assert (status, err) == (0, "")
+    assert [line.split() for line in out.splitlines() if "─" not in line] == [
+        ["route", "target", "on", "share"],
+        ["OLD", "OLD", "upstream", "100", "%"],
+        ["OLD", "NEW", "new", "0", "%"],
+    ]
+    assert json.loads(command("shift", "-c", str(path), "--json")[1])["targets"][1] == {
+        "route": "OLD", "agent": "NEW", "cluster": "new", "share": 0,
+    }  # fmt: skip
+    path.write_text("upstream: {url: http://127.0.0.1:1}\n")
+    assert "have no route: `mlc-gateway move` adds one" in command("shift", "-c", str(path))[1]
 
 
 def test_a_name_can_not_be_looked_up_without_the_cluster(path: Path, command: Command) -> None:
