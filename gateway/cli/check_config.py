@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +19,17 @@ from gateway.config.load import ConfigError, ConfigProblem, load, sources
 from gateway.config.variables import suspicious_variables
 from gateway.memory.stores.registry import describe_store
 from gateway.migrate.assess import check_providers
-from gateway.migrate.connection import PASSWORD, ClusterError, ClusterOptions, connect
+from gateway.migrate.connection import (
+    PASSWORD,
+    Cluster,
+    ClusterError,
+    ClusterOptions,
+    Connected,
+    connect,
+    connect_named,
+)
 from gateway.migrate.promote import routes_of
+from gateway.migrate.reading import NoSuchAgent, agent_ids, existing_agent
 from gateway.migrate.scan import scan
 
 _EXAMPLES = """\
@@ -36,7 +45,7 @@ GATEWAY__UPSTREAM__URL=https://search.example.org mlc-gateway check-config -c co
 @click.option(
     "--cluster",
     is_flag=True,
-    help="Also compare `agents.rules[].provider` with the agents of the cluster.",
+    help="Also compare `agents.rules[].provider` and `agents.routes` with the agents of the clusters.",
 )
 @click.option(
     "--user", metavar="NAME", help=f"Basic auth for --cluster. The password is read from {PASSWORD}, or asked for."
@@ -68,14 +77,40 @@ def command(config: Path | None, changed: bool, cluster: bool, user: str | None)
 
 
 def _compare(config: Path | None, user: str | None) -> list[ConfigProblem]:
-    """Return what is wrong about the rules for the agents of the cluster.
+    """Return what is wrong about the rules for the agents of the cluster, and about the agents of routes.
 
     Raises:
-        ClusterError: it can't be reached, or the agents can't be read.
+        ClusterError: a cluster can't be reached, or its agents can't be read.
     """
     connected = connect(ClusterOptions(config=config, user=user))
     rules = tuple(Rule(rule.agent, rule.provider or None) for rule in connected.settings.agents.rules)
-    return check_providers(scan(connected, connected.version, rules=rules).agents, rules)
+    wrong = check_providers(scan(connected, connected.version, rules=rules).agents, rules)
+    return wrong + list(_check_routes(connected))
+
+
+def _check_routes(upstream: Connected) -> Iterator[ConfigProblem]:
+    """Yield what is wrong about the agents of routes: clients and the gateway name agents by whole ids.
+
+    Raises:
+        ClusterError: as `_compare`.
+    """
+    settings = upstream.settings
+    named = {target.cluster for route in settings.agents.routes for target in route.targets if target.cluster}
+    clusters: dict[str, Cluster] = {"": upstream, **{name: connect_named(settings, name) for name in named}}
+    for index, route in enumerate(settings.agents.routes):
+        place = f"agents.routes[{index}]"
+        if (id_ := existing_agent(upstream, route.agent)) != route.agent:
+            yield ConfigProblem(f"{place}.agent", "is not a whole id of an agent", repr(route.agent), id_)
+        for number, target in enumerate(route.targets):
+            try:
+                [id_] = agent_ids(clusters[target.cluster], [target.agent])
+            except NoSuchAgent:
+                reason = f"is no agent of {f'clusters.{target.cluster}' if target.cluster else 'upstream'}"
+                yield ConfigProblem(f"{place}.targets[{number}].agent", reason, repr(target.agent))
+                continue
+            if id_ != target.agent:
+                reason = "is not a whole id of an agent"
+                yield ConfigProblem(f"{place}.targets[{number}].agent", reason, repr(target.agent), id_)
 
 
 def report(error: ConfigError, options: Mapping[str, str] | None = None) -> int:

@@ -31,6 +31,7 @@ from gateway.migrate.gateways import ADMIN_TOKEN, AdminPort, GatewayFailed, admi
 from gateway.migrate.reading import NoSuchAgent, agent_ids
 from gateway.migrate.reloading import Reloaded
 from gateway.migrate.route_figures import Figures, Reading, counts_since, figures_of, sum_counts
+from gateway.migrate.search import search_all
 from gateway.migrate.settings_file import SettingsFile, locked
 from gateway.migrate.shift import (
     UPSTREAM,
@@ -326,11 +327,23 @@ def _list_routes(routes: Sequence[AgentRoute], options: _Options) -> int:
     elif not rows:
         sys.stdout.write("The settings have no route: `mlc-gateway move` adds one.\n")
     else:
+        names = _names(options)
         shown = [
-            (route.agent, target.agent, target.cluster or UPSTREAM, _percent(share)) for route, target, share in rows
+            (names.get(route.agent, ""), route.agent, target.agent, target.cluster or UPSTREAM, _percent(share))
+            for route, target, share in rows
         ]
-        show_rows(PlainConsole(), ("route", "target", "on", "share"), shown, naming=2)
+        titles, first = ("name", "route", "target", "on", "share"), 0 if names else 1
+        show_rows(PlainConsole(), titles[first:], [row[first:] for row in shown], naming=3 - first)
     return 0
+
+
+def _names(options: _Options) -> Mapping[str, str]:
+    """Return the names of the agents of `upstream`; none if it does not show them."""
+    try:
+        cluster = connect(ClusterOptions(config=options.config))
+        return {id_: str(agent.get("name", "")) for id_, agent in search_all(cluster, "agents", source=("name",))}
+    except (ClusterError, ConfigError):
+        return {}
 
 
 # The history

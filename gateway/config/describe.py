@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 import yaml
+from msgspec import Struct
 
-from gateway.config.schema import Secret, Settings
+from gateway.config.schema import Secret, Settings, Upstream
 from gateway.config.types import unit_of
 
 START = "<!-- settings: written by `make docs` -->"
@@ -128,12 +129,28 @@ def effective(settings: Settings, sources: Mapping[str, str] | None = None, chan
     """Return the settings as YAML; a secret is shown as its source.
 
     sources: setting → where it is set (`gateway.config.load.sources`), which a comment shows. changed: leave out those
-    that are not among them.
+    that are not among them, and defaults of `clusters`.
     """
-    data = msgspec.to_builtins(settings, enc_hook=lambda secret: secret.source and f"<{secret.source}>")
+    data = _builtins(settings)
     if settings.upstream.nodes:  # they replace the address
         del data["upstream"]["url"]
+    if changed:
+        defaults = _builtins(Upstream())
+        data["clusters"] = {name: _differing(one, defaults) for name, one in data["clusters"].items()}
     return "".join(f"{line}\n" for line in _effective(data, Settings, "", sources or {}, changed))
+
+
+def _builtins(part: Struct) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(part, enc_hook=lambda secret: secret.source and f"<{secret.source}>")
+    return found
+
+
+def _differing(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _differing(value, defaults[key]) if isinstance(value, dict) else value
+        for key, value in data.items()
+        if value != defaults[key]
+    }
 
 
 def _effective(

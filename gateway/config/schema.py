@@ -453,9 +453,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     upstream: Upstream = Upstream()
     clusters: Annotated[
         dict[ClusterName, Upstream],
-        Meta(
-            description="Other clusters by name (not `upstream`), each with the keys of `upstream`. Routes send runs to them."
-        ),
+        Meta(description="Other clusters by name (not `upstream`), each with the keys of `upstream`, for routes."),
     ] = {}
     limits: Limits = Limits()
     admission: Admission = Admission()

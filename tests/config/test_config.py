@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
+import yaml
 
 from gateway.cli import serve
 from gateway.config.describe import bare, effective, rows, table, updated
@@ -330,6 +331,9 @@ def test_an_address_beside_nodes_is_refused_wherever_each_comes_from(tmp_path: P
     with pytest.raises(ConfigError, match="together"):
         load(None, NODES, {"upstream": {"url": "http://a"}})
     assert len(load(None, NODES).upstream.nodes) == 2
+    others = load(None, {}, {"clusters": {"new": {"url": "http://127.0.0.1:2", "timeouts": {"idle": 5}}}})
+    shown = effective(others, {"clusters": "a file"}, changed=True)
+    assert yaml.safe_load(shown) == {"clusters": {"new": {"url": "http://127.0.0.1:2", "timeouts": {"idle": 5.0}}}}
     assert "url:" not in effective(load(None, NODES)).partition("nodes")[0].partition("upstream")[2]
     assert load(_file(tmp_path, "upstream: {url: 'http://a', nodes: []}"), {}).upstream.url == "http://a"
 

@@ -157,6 +157,45 @@ def test_a_rule_that_can_not_be_right_is_reported_everywhere(
     assert all(fault in problem["help"] for problem in answer["error"]["problems"])
 
 
+def test_agents_of_routes_are_compared_with_those_of_their_clusters(
+    start_deployment: StartDeployment, command: Command, tmp_path: Path
+) -> None:
+    """A name, which `move` and `shift` take, is none of the ids that requests name."""
+    old, new = start_deployment("2.19.0"), start_deployment("3.8.0")
+    file = tmp_path / "gateway.yaml"
+    agent, copy = old.agents["flow-b"], new.agents["flow-openai_messages"]
+
+    def check(route: str, *targets: str) -> tuple[int, str]:
+        """Return the exit code and what is wrong. targets: the one on `upstream`, and the one on `new`."""
+        here, there = targets
+        both = [{"agent": here, "weight": 1}, {"agent": there, "cluster": "new"}]
+        settings = {
+            "upstream": {"url": old.url},
+            "clusters": {"new": {"url": new.url}},
+            "agents": {"routes": [{"agent": route, "targets": both}]},
+        }
+        file.write_text(yaml.safe_dump(settings))
+        status, _, err = command("check-config", "-c", str(file), "--cluster", "--changed")
+        return status, err
+
+    assert check(agent, agent, copy) == (0, "")
+    assert check("id-of-an-agent-that-is-gone", agent, copy) == (0, "")
+    place = "agents.routes[0]"
+    assert check("flow-b", agent, copy) == (
+        2,
+        f"{place}.agent: is not a whole id of an agent; got 'flow-b'; allowed: {agent}\n",
+    )
+    assert check(agent, agent, "flow-openai_messages") == (
+        2,
+        f"{place}.targets[1].agent: is not a whole id of an agent; got 'flow-openai_messages'; allowed: {copy}\n",
+    )
+    assert check(agent, copy, "nobody") == (
+        2,
+        f"{place}.targets[0].agent: is no agent of upstream; got {copy!r}\n"
+        f"{place}.targets[1].agent: is no agent of clusters.new; got 'nobody'\n",
+    )
+
+
 def test_a_rule_that_is_right_is_not_reported(
     start_deployment: StartDeployment, command: Command, tmp_path: Path
 ) -> None:

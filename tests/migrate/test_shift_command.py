@@ -322,6 +322,10 @@ def test_a_route_is_named_by_the_name_of_its_agent(
     arguments = ("shift", "-c", str(path), "cflow-b", "--to", "new", "--percent", "5", "--dry-run")
     status, out, err = command(*arguments)
     assert (status, err, f"+        - {{agent: {agent}, weight: 95}}" in out) == (0, "", True)
+    assert [line.split()[:3] for line in command("shift", "-c", str(path))[1].splitlines()[2:]] == [
+        ["cflow-b", agent, agent],
+        ["cflow-b", agent, "NEW"],
+    ]
     status, _, err = command("shift", "-c", str(path), "flow-b", "--history")
     assert (status, f"has no route of {old.agents['flow-b']}, only of {agent}" in err) == (2, True)
     status, _, err = command("shift", "-c", str(path), "nobody", "--history")
