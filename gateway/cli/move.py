@@ -50,6 +50,7 @@ from gateway.migrate.move_plan import CanNotMove, Copy, MovePlan, Note, Source, 
 from gateway.migrate.move_route import PLANNED, RouteEdit, add_targets, remove_targets
 from gateway.migrate.parking import CredentialError, ask_credential, credentials_form, read_credentials
 from gateway.migrate.reading import agent_ids, list_conversations, unified_api
+from gateway.migrate.rehearse import Kind
 
 _EXAMPLES = """\
 mlc-gateway move -c config/gateway.yaml my-agent --to-cluster new --dry-run
@@ -451,12 +452,11 @@ class _Move:
 
     def _show_checks(self, console: Console, agent: str, checks: Sequence[Check]) -> None:
         others = [check for check in checks if not check.is_same]
-        same = len(checks) - len(others)
-        style = "yellow" if others else "green"
-        console.print(
-            Text(f"{self._named(agent)}: {same} of {len(checks)} kinds of requests reach its LLM there as here", style),
-            soft_wrap=True,
-        )
+        refused = [check.request for check in checks if check.verdict.kind is Kind.REFUSED_BY_BOTH]
+        same = len(checks) - len(others) - len(refused)
+        line = f"{self._named(agent)}: {same} of {len(checks)} kinds of requests reach its LLM there as here"
+        line += f"; both refuse {', '.join(refused)}" if refused else ""
+        console.print(Text(line, "yellow" if others else "green"), soft_wrap=True)
         if not others:
             return
         table = _table("request", "result", "what")

@@ -99,6 +99,10 @@ def test_what_it_says_on_a_terminal(move: Move, command: Command) -> None:
     status, out, err = command(*move.argv_with_credentials())
     assert (status, err) == (0, "")
     assert f"8 of 8: agents/{move.agent} is agents/{move.target} there" in out
+    checks = _report(command, move)["agents"][0]["checks"]
+    same = sum(check["result"] == "same" for check in checks)
+    assert f"main ({move.agent}): {same} of {len(checks)} kinds of requests reach its LLM there as here" in out
+    assert all((check["result"] == "refused by both") == (f" {check['request']}" in out) for check in checks)
     assert "Reload the gateways to use the new ones: POST /reload of the admin port, or SIGHUP." in out
     assert f"main ({move.agent}) is {move.target} on new, and gets 0 % of new conversations." in out
     assert f"mlc-gateway shift --to new --percent 5 --config {move.config} {move.agent}\n" in out
