@@ -39,6 +39,7 @@ from gateway.unified.limits import ParseLimits, is_small
 from gateway.unified.request import ExecuteRequest, read_execute
 
 HANDED_OVER = "ROUTE_HANDED_OVER"
+_READABLE = Notice("MEMORY_SHOWN_READABLE", "a memory is shown without the gateway's form")
 _MISSING = re.compile(rb"(?i)failed to find agent|agent index not found")
 """How clusters answer a request to run an agent that they don't have, with 404 (docs/evidence/facts.md)."""
 _AGENT_IN_PATH = re.compile(rb"(/agents/)[^/?]+")
@@ -113,8 +114,13 @@ class RoutedHandler:
             target = route.marked(mark)
             if target is not None:
                 routed = await self._admit(route, target, call)
-                return Forward(stages=(MemoryMarks(mark),), routed=routed, target=target_path)
+                stage = MemoryMarks(mark, self._shown_readable if self._memory.readable else None)
+                return Forward(stages=(stage,), routed=routed, target=target_path)
         return None
+
+    def _shown_readable(self) -> Mapping[str, str]:
+        self._meter.noticed(_READABLE)
+        return notice_header([_READABLE], {}) if self._notice_header else {}
 
     def _mirrored(self, route: Route, choice: Choice) -> Target | None:
         """Return the target that runs a copy of the request; None for no copy."""

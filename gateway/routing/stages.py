@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from gateway.mlcommons.memory_form import show_original_json
 from gateway.offload import run_here_if
 from gateway.ports import Answer, AnswerStage
 from gateway.routing.marks import MarkedStream, mark_memory, mark_run
 
 _SMALL = 64 * 1024
+_READABLE = 1 << 20
 
 
 class RunMarks(AnswerStage):
@@ -35,12 +37,20 @@ class RunMarks(AnswerStage):
 
 
 class MemoryMarks(AnswerStage):
-    """Marks the ids in an answer about a memory, its messages or a task."""
+    """Marks the ids in an answer about a memory, its messages or a task, and shows its turns as they were written.
 
-    def __init__(self, mark: str) -> None:
+    readable: called if it does that (`memory.readable`), returns the headers to add; None to leave them as they are.
+    """
+
+    def __init__(self, mark: str, readable: Callable[[], Mapping[str, str]] | None = None) -> None:
         self._mark = mark
+        self._readable = readable
 
     async def finish(self, answer: Answer, streamed: bool) -> Answer:
-        """See `AnswerStage`."""
+        """See `AnswerStage`. As in a `MemoryRead`, a large answer keeps the gateway's form."""
         small = len(answer.body) <= _SMALL
-        return Answer(answer.status, answer.headers, await run_here_if(small, mark_memory, answer.body, self._mark))
+        body = shown = await run_here_if(small, mark_memory, answer.body, self._mark)
+        if self._readable is not None and answer.status == 200 and len(body) <= _READABLE:
+            shown = show_original_json(body)
+        added = self._readable() if self._readable is not None and shown != body else {}
+        return Answer(answer.status, {**answer.headers, **added}, shown)

@@ -73,6 +73,22 @@ async def test_memory_paths_lead_to_the_cluster_that_holds_the_conversation(plac
     assert not place.old.front.calls("", rf"{ML}/memory/")
 
 
+async def test_a_memory_of_another_cluster_is_readable(place: Place) -> None:
+    """As that of `upstream` is (`memory.readable`): the gateway stores a question with an image in a form of its own."""
+    png = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(16)).decode()
+    image = {"type": "image", "source": {"type": "base64", "format": "png", "data": png}}
+    for readable in (True, False):
+        await place.start(
+            place.route("conv-b", "conv-bedrock_tutorial", (0, 1)),
+            memory={**place.settings["memory"], "readable": readable},
+        )
+        begun = await place.ask("conv-b", [{"type": "text", "text": "What is this?"}, image])
+        read = await place.send("GET", f"{ML}/memory/{begun.memory_id}/messages")
+        assert ("gw_" in json.dumps(read.body)) is not readable
+        assert read.headers.get("X-MLC-Gateway-Notice", "") == ("MEMORY_SHOWN_READABLE" if readable else "")
+    assert await place.metric("mlc_gateway_notices_total", place.gateways[0], code="MEMORY_SHOWN_READABLE") == 1
+
+
 async def test_an_id_of_an_agent_that_is_no_target_any_more_is_refused(place: Place) -> None:
     await place.start(place.route("conv-b", "fc-openai_upgraded", (0, 1)))
     begun = await place.ask("conv-b", "One.")
