@@ -253,7 +253,8 @@ class RoutedHandler:
             if failed and rest:
                 return await self._hand_over(route, choice, tried)
             raise
-        profile = await self._profiles.find(target, call.headers) if len(route.targets) > 1 else None
+        is_alias = len(route.targets) == 1 and not target.mark
+        profile = None if is_alias else await self._profiles.find(target, call.headers)
         return self._finish(forward, route, choice, routed, rest, tried, profile)
 
     def _finish(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 from typing import Any
 
@@ -223,6 +224,23 @@ async def test_one_cluster_down_leaves_the_other_alone(place: Place) -> None:
     shared = f'mlc_gateway_route_share{{agent="{other}",cluster="new",route="{own}"}} 0.0'
     assert answered in metrics
     assert shared in metrics
+
+
+@pytest.mark.parametrize("only", [False, True])
+async def test_tokens_of_a_target_are_counted(place: Place, only: bool) -> None:
+    """Also of the only one."""
+    own, resources = place.old.agents["cflow-c"], place.old.simulator.core.resources
+    whole = copy.deepcopy(resources.agents[place.old.agents["cflow-b"]])
+    for tool in whole["tools"]:
+        tool["parameters"].pop("response_filter", None)  # which takes the tokens out of the answer
+    agent = resources.register_agent(whole)["agent_id"]
+    targets = [{"agent": agent, "weight": 1}] + ([] if only else [{"agent": own, "weight": 0}])
+    await place.start({"agent": own, "targets": targets})
+    assert (await place.ask("cflow-c", "Hello.")).ran == agent
+    counted = [
+        await place.metric("mlc_gateway_route_tokens_total", agent=agent, kind=kind) for kind in ("input", "output")
+    ]
+    assert counted == [11, 7]
 
 
 async def test_a_cluster_that_is_down_is_named_by_its_setting(place: Place) -> None:
