@@ -24,6 +24,7 @@ from gateway.storage.atomic_files import Write, replace_file, write_files
 _ROUTES = "agents.routes"
 _REASONS = {
     errno.EROFS: "its file system is read-only. Edit it where it comes from, such as a ConfigMap, and reload",
+    errno.EACCES: "permission denied. Run this as the owner of the file and its folder",
     errno.EBUSY: "it is mounted as a single file. Mount its folder, or edit it where it comes from, and reload",
 }
 
@@ -104,8 +105,7 @@ class SettingsFile:
             replace_file(new, self.path)
             written.clear()
         except OSError as error:
-            reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
-            raise EditError(f"{self.path} can't be replaced: {reason}") from None
+            raise EditError(f"{self.path} can't be replaced: {describe_write_error(error)}") from None
         finally:
             for path in written:
                 path.unlink(missing_ok=True)
@@ -122,6 +122,11 @@ class SettingsFile:
             backup = self.path.with_name(f"{self.path.name}.before-{time}-{number}")
         replace_file(copy, backup)
         return backup
+
+
+def describe_write_error(error: OSError) -> str:
+    """Return why a file beside the settings can't be written, and what to do."""
+    return _REASONS.get(error.errno or 0, error.strerror or str(error))
 
 
 def write_beside(path: Path, name: str, content: bytes) -> Path:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.migrate.route_figures import Processes, Series
-from gateway.migrate.settings_file import write_beside
+from gateway.migrate.settings_file import describe_write_error, write_beside
 from gateway.storage.atomic_files import replace_file
 
 _MOST_STEPS = 500
@@ -168,7 +168,7 @@ class History:
             new = write_beside(self._settings, self.path.name + ".new", content)
             replace_file(new, self.path)
         except OSError as error:
-            raise HistoryError(f"{self.path} can't be written: {error.strerror or error}") from None
+            raise HistoryError(f"{self.path} can't be written: {describe_write_error(error)}") from None
 
 
 def path_of(settings: Path) -> Path:

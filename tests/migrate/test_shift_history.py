@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,27 @@ def _weights(new: float) -> dict[str, float]:
 
 def _step(before: float, after: float, kind: str = "to", done: bool = True, route: str = "OLD") -> Step:
     return Step("2026-11-28T19:20:00+00:00", route, kind, _weights(before), _weights(after), done)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.EROFS, "its file system is read-only. Edit it where it comes from, such as a ConfigMap, and reload"),
+        (errno.EACCES, "permission denied. Run this as the owner of the file and its folder"),
+        (errno.ENOSPC, "No space left on device"),
+    ],
+)
+def test_a_file_that_can_not_be_written(
+    settings: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
+) -> None:
+    """What to do is said where it is known."""
+
+    def fail(self: Path, target: Path) -> Path:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(HistoryError, match=f"can't be written: {reason}"):
+        History.read(settings).add(_step(0, 5))
 
 
 def test_a_step_is_read_as_it_was_written(settings: Path) -> None:
