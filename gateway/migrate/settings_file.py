@@ -23,9 +23,11 @@ from gateway.storage.atomic_files import Write, replace_file, write_files
 
 _ROUTES = "agents.routes"
 _REASONS = {
-    errno.EROFS: "its file system is read-only. Edit it where it comes from, such as a ConfigMap, and reload",
+    errno.EROFS: "its file system is read-only. Edit the settings where they come from, such as a ConfigMap, and "
+    "reload",
     errno.EACCES: "permission denied. Run this as the owner of the file and its folder",
-    errno.EBUSY: "it is mounted as a single file. Mount its folder, or edit it where it comes from, and reload",
+    errno.EBUSY: "it is mounted as a single file. Mount its folder, or edit the settings where they come from, and "
+    "reload",
 }
 
 

@@ -36,7 +36,10 @@ def _step(before: float, after: float, kind: str = "to", done: bool = True, rout
 @pytest.mark.parametrize(
     ("number", "reason"),
     [
-        (errno.EROFS, "its file system is read-only. Edit it where it comes from, such as a ConfigMap, and reload"),
+        (
+            errno.EROFS,
+            "its file system is read-only. Edit the settings where they come from, such as a ConfigMap, and reload",
+        ),
         (errno.EACCES, "permission denied. Run this as the owner of the file and its folder"),
         (errno.ENOSPC, "No space left on device"),
     ],
