@@ -537,7 +537,7 @@ class Run(Exchange):
         failed.withdraw()
         self._report_all(failed)  # the run may have begun
         self._sent_head = b""
-        self.follow(hand_over())
+        self.follow(_take_over(hand_over(), error))
 
     def _fail(self, error: GatewayError) -> None:
         """See `Exchange`. A stream that is relayed ends with the event of its failure, but not as a whole response."""
@@ -612,6 +612,18 @@ class Run(Exchange):
             else:
                 self._forward.withdraw()
                 self.follow(again)
+
+
+async def _take_over(deciding: Awaitable[Forward | Answer], failure: GatewayError) -> Forward | Answer:
+    """Return what the next target gets. Where that can't take the request, it has failed as before.
+
+    Raises:
+        GatewayError: the failure, which may pass, unlike a refusal by the next target.
+    """
+    try:
+        return await deciding
+    except GatewayError:
+        raise failure from None
 
 
 def open_fields(request: Request) -> Fields:

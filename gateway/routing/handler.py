@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -251,7 +252,8 @@ class RoutedHandler:
             if call.mirror is None:
                 self._meter.count(routed, "failed" if failed else "refused")
             if failed and rest:
-                return await self._hand_over(route, choice, tried)
+                with contextlib.suppress(GatewayError):  # the next one can't take it: that it has failed may pass
+                    return await self._hand_over(route, choice, tried)
             raise
         is_alias = len(route.targets) == 1 and not target.mark
         profile = None if is_alias else await self._profiles.find(target, call.headers)

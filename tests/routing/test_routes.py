@@ -180,6 +180,20 @@ async def test_a_target_that_fails_hands_over_to_the_next(place: Place) -> None:
         assert "ROUTE_HANDED_OVER" in answered.headers["X-MLC-Gateway-Notice"]
 
 
+async def test_a_failure_stays_one_where_the_next_target_can_not_take_the_request(place: Place) -> None:
+    """A 502 may be tried again; a 400 says that it is in vain."""
+    own, next_one = place.old.agents["flow-b"], place.old.agents["flow-c"]  # flow-c takes no images
+    png = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(16)).decode()
+    image = [{"type": "image", "source": {"type": "base64", "format": "png", "data": png}}]
+    targets = [{"agent": own, "weight": 1}, {"agent": next_one, "weight": 0.000001}]
+    for fault in (Fault("lost", "POST", EXECUTE), Fault("lost", "GET", f"{ML}/agents/{own}", times=9)):
+        place.old.front.faults[:] = [fault]
+        await place.start({"agent": own, "targets": targets, "on_failure": "next"})
+        assert (await place.ask("flow-b", image)).status == 502
+    place.old.front.faults.clear()
+    assert (await place.ask("flow-b", image)).status == 200
+
+
 async def test_a_failure_is_the_answer_unless_the_settings_say_next(place: Place) -> None:
     await place.start(place.route("flow-b", "flow-openai_messages", (1, 0.000001)))
     place.old.front.faults.append(Fault("refused", "POST", EXECUTE))
