@@ -157,7 +157,7 @@ def _check_clusters(clusters: Mapping[str, Upstream], urls_given: Collection[str
 def _check_routes(settings: Settings) -> Iterator[ConfigProblem]:
     routes = settings.agents.routes
     own = [route.agent for route in routes]
-    clusters: dict[str, str] = {}
+    reached: dict[str, tuple[str, str]] = {}
     for index, route in enumerate(routes):
         path = f"agents.routes[{index}]"
         if own.index(route.agent) != index:
@@ -169,7 +169,7 @@ def _check_routes(settings: Settings) -> Iterator[ConfigProblem]:
             reason = "has no target with a weight above 0, so nobody answers new conversations"
             yield ConfigProblem(f"{path}.targets", reason, allowed="one weight above 0 or more")
         yield from _check_targets(path, route, own, settings)
-        yield from _check_marks(path, route, clusters)
+        yield from _check_marks(path, route, reached)
         yield from _check_mirror(f"{path}.mirror", route)
 
 
@@ -199,11 +199,15 @@ def _check_targets(path: str, route: AgentRoute, own: Sequence[str], settings: S
             yield ConfigProblem(f"{place}.callers", reason, "passed", "checked or trusted")
 
 
-def _check_marks(path: str, route: AgentRoute, clusters: dict[str, str]) -> Iterator[ConfigProblem]:
-    """Check that the mark of an id, which is made of the agent's id, leads to one cluster. clusters: those so far."""
+def _check_marks(path: str, route: AgentRoute, reached: dict[str, tuple[str, str]]) -> Iterator[ConfigProblem]:
+    """Check that the mark of an id, which is made of the agent's id, leads to one cluster in one way.
+
+    reached: cluster and `callers` of the agents so far.
+    """
     for index, target in enumerate(route.targets):
-        if target.agent != route.agent and clusters.setdefault(target.agent, target.cluster) != target.cluster:
-            reason = "is on another cluster in another route: the ids of conversations could not tell them apart"
+        way = target.cluster, target.callers
+        if target.agent != route.agent and reached.setdefault(target.agent, way) != way:
+            reason = "has another cluster or other callers in another route: ids of conversations do not tell the route"
             yield ConfigProblem(f"{path}.targets[{index}].agent", reason, repr(target.agent), "the id of another agent")
 
 

@@ -75,7 +75,7 @@ async def test_memory_paths_lead_to_the_cluster_that_holds_the_conversation(plac
 
 
 async def test_a_memory_of_another_cluster_is_readable(place: Place) -> None:
-    """As that of `upstream` is (`memory.readable`): the gateway stores a question with an image in a form of its own."""
+    """As that of `upstream` is (`memory.readable`): a question with an image is stored in a form of the gateway's."""
     png = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(16)).decode()
     image = {"type": "image", "source": {"type": "base64", "format": "png", "data": png}}
     for readable in (True, False):

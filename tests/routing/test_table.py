@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,16 +58,17 @@ def test_marks_are_the_same_in_every_process() -> None:
     assert point_of("a", "b") != point_of("ab", "")
 
 
-def test_an_agents_mark_leads_to_one_cluster() -> None:
+def test_an_agents_mark_leads_to_one_cluster_in_one_way() -> None:
     """Two clusters that were restored from one snapshot have agents of the same ids."""
 
-    def problems(*clusters: str) -> list[str]:
+    def problems(*ways: tuple[str, Any]) -> list[str]:
         routes = [
-            AgentRoute(f"old-{number}", [RouteTarget("new", cluster, 1.0)]) for number, cluster in enumerate(clusters)
+            AgentRoute(f"old-{number}", [RouteTarget("new", way[0], 1, way[1])]) for number, way in enumerate(ways)
         ]
         settings = Settings(clusters={"a": Upstream(), "b": Upstream()}, agents=Agents(routes=routes))
         return [str(problem) for problem in check(settings, {"clusters.a", "clusters.b"})]
 
-    assert problems("a", "a") == []
-    [problem] = problems("a", "b")
-    assert problem.startswith("agents.routes[1].targets[0].agent: is on another cluster in another route")
+    assert problems(("a", "checked"), ("a", "checked")) == []
+    for other in (("b", "checked"), ("a", "trusted")):
+        [problem] = problems(("a", "checked"), other)
+        assert problem.startswith("agents.routes[1].targets[0].agent: has another cluster or other callers")
