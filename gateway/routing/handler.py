@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -18,7 +18,7 @@ from gateway.errors import AnswerTooLarge, GatewayError, InvalidInput, Problem, 
 from gateway.execute.body import is_json, read_async
 from gateway.execute.deliveries import notice_header, with_notices
 from gateway.memory.model import PREFIX as SESSION
-from gateway.memory.model import SessionKey
+from gateway.memory.model import Owner, SessionKey
 from gateway.memory.owner import agent_of, imported_key, owner_of, thread_key
 from gateway.memory.sessions import Sessions
 from gateway.mlcommons.profile import AgentProfile
@@ -172,10 +172,9 @@ class RoutedHandler:
 
     async def _of_thread(self, route: Route, call: ExecuteCall, thread: str) -> Choice:
         """Choose for a conversation that an adapter names: who wrote last in its session, or by its name."""
-        owner = await owner_of(call.headers, route.owner, self._memory, self._callers.by_user)
-        key = thread_key(owner, thread)
-        agent = await self._sessions.last_agent(key) if self._sessions is not None else ""
-        return Choice(route.target_of(agent) or route.draw(point_of(route.agent, key.id)), call, True, not agent)
+        keys = [thread_key(owner, thread) for owner in await self._owners(route, call, route.owner)]
+        agent = await self._last_of(keys)
+        return Choice(route.target_of(agent) or route.draw(point_of(route.agent, keys[0].id)), call, True, not agent)
 
     async def _of_gone_agent(self, route: Route, call: ExecuteCall, id: str) -> Target:
         """Choose for an id of the route's own agent, which is no target: one whose memory is the gateway's may know it.
@@ -191,12 +190,11 @@ class RoutedHandler:
 
     async def _last_agent(self, route: Route, call: ExecuteCall, session_id: str) -> str:
         """Return the agent that wrote last in a session of the caller's; "" if that is not known."""
-        if self._sessions is None or len(route.targets) == 1:
+        if len(route.targets) == 1:
             return ""
         named = agent_of(session_id)
         agent_id = named if named in route.owners else route.owner
-        owner = await owner_of(call.headers, agent_id, self._memory, self._callers.by_user)
-        return await self._sessions.last_agent(SessionKey(owner, session_id))
+        return await self._last_of(SessionKey(owner, session_id) for owner in await self._owners(route, call, agent_id))
 
     async def _imported_by(self, route: Route, call: ExecuteCall, id: str) -> str:
         """Return the agent that wrote last in the session that a conversation of a cluster became; "" without one."""
@@ -205,8 +203,25 @@ class RoutedHandler:
         profiles = [await self._profiles.find(target, call.headers) for target in route.targets]
         if not any(profile is not None and self._profiles.remembers(profile) for profile in profiles):
             return ""
-        owner = await owner_of(call.headers, route.owner, self._memory, self._callers.by_user)
-        return await self._sessions.last_agent(imported_key(owner, id))
+        return await self._last_of(imported_key(owner, id) for owner in await self._owners(route, call, route.owner))
+
+    async def _owners(self, route: Route, call: ExecuteCall, agent_id: str) -> Sequence[Owner]:
+        """Return whose sessions the targets would open: they may know the caller in different ways."""
+        ways = dict.fromkeys(map(self._knows_user, route.targets))
+        return [await owner_of(call.headers, agent_id, self._memory, by_user) for by_user in ways]
+
+    def _knows_user(self, target: Target) -> bool:
+        """Return True if somebody checks the user whom the caller's credentials name, before the target runs."""
+        return self._callers.by_user and target.callers != "trusted"
+
+    async def _last_of(self, keys: Iterable[SessionKey]) -> str:
+        """Return the agent that wrote last in the first of the sessions that there is; "" for none."""
+        if self._sessions is None:
+            return ""
+        for key in keys:
+            if agent := await self._sessions.last_agent(key):
+                return agent
+        return ""
 
     async def _draw_target(self, route: Route, call: ExecuteCall, request: ExecuteRequest | None) -> Target:
         """Choose for a request that names no conversation: a new one if agents give ids, else by what it comes from."""
@@ -321,9 +336,9 @@ class RoutedHandler:
             GatewayError: as `RoutedProfiles.check`.
         """
         await self._profiles.check(target, call.headers)
-        by_user = self._callers.by_user and target.callers != "trusted"
+        by_user, passes = self._knows_user(target), target.passes
         return Routed(
-            route.agent, target.agent, target.cluster, route.owner, route.owners, call.headers, target.passes, by_user
+            route.agent, target.agent, target.cluster, route.owner, route.owners, call.headers, passes, by_user
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections import Counter
@@ -148,3 +149,18 @@ async def test_a_thread_of_ag_ui_stays_with_its_caller(place: Place) -> None:
         body = {"threadId": "t", "runId": str(turn), "messages": [{"role": "user", "content": "Hi."}], "tools": []}
         ran.add((await place.ask("conv-b", body, headers={"Authorization": "Bearer one"})).ran)
     assert len(ran) == 1
+
+
+@pytest.mark.parametrize("callers", ["checked", "trusted"])
+async def test_a_session_of_a_user_stays_with_a_target_whoever_checks_callers(place: Place, callers: str) -> None:
+    """Users who are known by name on one target, and by their whole credentials on another one."""
+    rules = [GATEWAY_MEMORY]
+    toward_new, toward_old = [
+        await place.start(place.route("flow-b", "flow-openai_messages", weights, callers=callers), rules=rules)
+        for weights in ((0, 1), (1, 0))
+    ]
+    alice = {"Authorization": "Basic " + base64.b64encode(b"alice:secret").decode()}
+    for begin, go_on in ((toward_new, toward_old), (toward_old, toward_new)):
+        begun = await place.ask("flow-b", "My name is Nia.", gateway=begin, headers=alice)
+        again = await place.ask("flow-b", "What is it?", begun.memory_id, gateway=go_on, headers=alice)
+        assert (again.status, again.ran, again.memory_id) == (200, begun.ran, begun.memory_id)
