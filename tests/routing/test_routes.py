@@ -166,8 +166,8 @@ async def test_agents_without_memory_keep_a_caller_or_a_conversation(place: Plac
 
 async def test_a_target_that_fails_hands_over_to_the_next(place: Place) -> None:
     route = place.route("flow-b", "flow-openai_upgraded", (1, 0.000001), on_failure="next")
-    await place.start(route)
-    for kind in ("refused", "lost"):
+    await place.start(route, upstream={"url": place.old.front.url, "timeouts": {"execute": 0.5}})
+    for kind in ("refused", "lost", "stall"):
         place.old.front.faults[:] = [Fault(kind, "POST", EXECUTE)]  # type: ignore[arg-type]
         answered = await place.ask("flow-b", "Hello.")
         assert (answered.status, answered.on) == (200, "new"), kind
