@@ -343,7 +343,7 @@ class Run(Exchange):
 
     def repeatable(self) -> bool:
         """See `RequestOwner`: an agent's tools may have acted."""
-        return False
+        return self.route.intent is Intent.ROUTED_MEMORY and super().repeatable()
 
     def was_planned_with(self, documents: Set[str], before: float) -> bool:
         """See `gateway.proxy.lifecycle.PlannedRun`. While it is not decided, it may be any document."""

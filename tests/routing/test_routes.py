@@ -90,6 +90,18 @@ async def test_a_memory_of_another_cluster_is_readable(place: Place) -> None:
     assert await place.metric("mlc_gateway_notices_total", place.gateways[0], code="MEMORY_SHOWN_READABLE") == 1
 
 
+async def test_a_read_of_a_memory_is_sent_again_as_one_of_upstream_is(place: Place) -> None:
+    """A connection may be closed just as it is used again."""
+    await place.start(place.route("conv-b", "fc-openai_upgraded", (0, 1)))
+    marked = (await place.ask("conv-b", "My name is Nia.")).memory_id
+    await place.start(place.route("conv-b", "fc-openai_upgraded", (1, 0)))
+    own = (await place.ask("conv-b", "My name is Ole.")).memory_id
+    for id, cluster in ((own, place.old), (marked, place.new)):
+        assert (await place.send("GET", f"{ML}/memory/{id}")).status == 200
+        cluster.front.faults.append(Fault("refused", "", f"{ML}/memory/"))
+        assert (await place.send("GET", f"{ML}/memory/{id}")).status == 200
+
+
 async def test_an_id_of_an_agent_that_is_no_target_any_more_is_refused(place: Place) -> None:
     await place.start(place.route("conv-b", "fc-openai_upgraded", (0, 1)))
     begun = await place.ask("conv-b", "One.")
