@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
+from tests.forked import Forked
 from tests.wire import PATIENCE
 
 GATEWAY = [sys.executable, "-m", "gateway"]
@@ -35,7 +36,10 @@ def _obey_interrupts() -> None:
 
 
 class Terminal:
-    """A program on a terminal of `columns` columns, which shows all that it writes. Use it as a context."""
+    """A program on a terminal of `columns` columns, which shows all that it writes. Use it as a context.
+
+    ``[*GATEWAY, …]`` runs in a process that has the gateway imported already (`tests.forked`).
+    """
 
     def __init__(self, command: Sequence[str], columns: int = 80, env: Mapping[str, str] | None = None) -> None:
         self._command = command
@@ -46,17 +50,17 @@ class Terminal:
     def __enter__(self) -> Terminal:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, self._columns, 0, 0))
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env=self._env,
-            start_new_session=True,
-            preexec_fn=_obey_interrupts,
-        )
+        self._process = self._start(theirs)
         os.close(theirs)
         return self
+
+    def _start(self, terminal: int) -> subprocess.Popen[bytes] | Forked:
+        streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+        if list(self._command[: len(GATEWAY)]) == GATEWAY:
+            return Forked(self._command[len(GATEWAY) :], self._env, **streams)
+        return subprocess.Popen(
+            self._command, env=self._env, start_new_session=True, preexec_fn=_obey_interrupts, **streams
+        )
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._process.poll() is None:

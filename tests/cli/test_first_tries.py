@@ -11,10 +11,10 @@ import pytest
 from gateway.cli import run
 from tests.cli.test_listings import piped
 from tests.memory.cli_place import Place
-from tests.migrate.conftest import StartDeployment, _loop, start_deployment
+from tests.migrate.conftest import StartDeployment, _agents_assessed_once, _loop, _no_waiting, start_deployment
 from tests.terminal import GATEWAY, Terminal, show
 
-__all__ = ["_loop", "start_deployment"]
+__all__ = ["_agents_assessed_once", "_loop", "_no_waiting", "start_deployment"]
 
 
 @pytest.fixture(autouse=True)

@@ -27,12 +27,19 @@ from tests.conftest import settings_for
 from tests.http_thread import Handler, HttpThread
 from tests.memory.cli_place import Place
 from tests.memory.conversations import assistant, key, turn, user
-from tests.migrate.conftest import Deployment, StartDeployment, _loop, start_deployment
+from tests.migrate.conftest import (
+    Deployment,
+    StartDeployment,
+    _agents_assessed_once,
+    _loop,
+    _no_waiting,
+    start_deployment,
+)
 from tests.migrate.test_cleanup import TAG, age, model
 from tests.recording.records import get
 from tests.terminal import GATEWAY, Terminal, show
 
-__all__ = ["_loop", "start_deployment"]
+__all__ = ["_agents_assessed_once", "_loop", "_no_waiting", "start_deployment"]
 TOKEN = "a-token-of-the-admin-port"
 AGENTS = [f"n{number}BcDeFgHiJkLmNoPqRs"[:20] for number in range(3)]
 
