@@ -24,7 +24,7 @@ from gateway.config.describe import allowed, bare
 from gateway.config.problems import ConfigError, ConfigProblem, shown
 from gateway.config.schema import Secret, Settings
 from gateway.config.types import examples, without_unit
-from gateway.config.variables import FromEnvironment, is_section, read_environment, types_of
+from gateway.config.variables import FromEnvironment, is_section, read_environment, required_in, types_of
 from gateway.config.yaml_text import Misread, parse_yaml
 
 __all__ = ["ConfigError", "ConfigProblem", "load", "merge", "read_file", "sources"]
@@ -237,7 +237,7 @@ class _Reader:
             elif key not in types:
                 self.unknown(path, str(key), list(types), value[key])
         known = {name: value[name] for name in types if name in value}
-        required = [f.encode_name for f in msgspec.structs.fields(cls) if f.required]
+        required = required_in(cls)
         for name in required:
             if name not in known:
                 self.problem(_join(path, name), "is missing", kind=types[name])

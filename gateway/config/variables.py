@@ -90,6 +90,12 @@ def types_of(section: type) -> Mapping[str, Any]:
     return get_type_hints(section, include_extras=True)
 
 
+@cache
+def required_in(section: type) -> tuple[str, ...]:
+    """Return the keys of a section that have no default."""
+    return tuple(field.encode_name for field in msgspec.structs.fields(section) if field.required)
+
+
 READ = {
     "MLC_PASSWORD": "the password of `--user`",
     "MLC_TO_PASSWORD": "the password of `move --to-user`",
