@@ -47,7 +47,8 @@ def _ask(move: Move, memory_id: str, question: str) -> tuple[int, Any, Any]:
     try:
         url = f"http://127.0.0.1:{gateway.data_port}/_plugins/_ml/agents/{move.agent}/_execute"
         body = {"parameters": {"question": question, "memory_id": memory_id}}
-        answer = pool.request("POST", url, body=json.dumps(body), headers={"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        answer = pool.request("POST", url, body=json.dumps(body), headers=headers)
         return answer.status, json.loads(answer.data), answer.headers
     finally:
         pool.clear()
