@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from gateway.app import Gateway, UseCase, build
 from gateway.config.load import load
 from gateway.config.schema import Settings
+from gateway.memory import owner
 from gateway.observe.logs import configure
 from gateway.recording import recorder
 from gateway.register import reuse
@@ -91,8 +92,9 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude the collected tests from garbage collection, as they stay in memory anyway."""
+    """Exclude the collected tests from garbage collection, as they stay in memory anyway, and collect less often."""
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
     gc.enable()
 
 
@@ -121,13 +123,14 @@ def _seconds(item: pytest.Item) -> int:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _cheap_tags() -> Iterator[None]:
-    """Reduce the cost of the hash of registrations, which is slow on purpose; the tests compute hundreds.
+def _cheap_hashes() -> Iterator[None]:
+    """Reduce the cost of the hashes of registrations and callers, slow on purpose; the tests compute thousands.
 
-    Gateways in other processes use its real cost.
+    Gateways in other processes use the real ones.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(reuse._COST, "n", 2)
+        patch.setattr(owner, "_ROUNDS", 1)
         yield
 
 

@@ -18,10 +18,11 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 _ROOT = Path(__file__).parent.parent
 _IMPORTED = ("agents", "demo", "har", "memory", "move", "replay", "serve", "shift", "tail", "upgrade")
@@ -79,6 +80,23 @@ class Forked:
     def kill(self) -> None:
         """End the command at once."""
         self.send_signal(signal.SIGKILL)
+
+
+@contextmanager
+def piped(argv: Sequence[str], environment: Mapping[str, str]) -> Iterator[tuple[Forked, TextIO]]:
+    """Run a command in a fork, and read what it writes to both of its outputs; at the end of the context it is killed.
+
+    It reads from ``/dev/null``.
+    """
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as output, os.fdopen(writing, "w") as theirs, Path(os.devnull).open() as nothing:
+        running = Forked(argv, environment, stdin=nothing.fileno(), stdout=writing, stderr=writing)
+        theirs.close()
+        try:
+            yield running, output
+        finally:
+            running.kill()
+            running.wait()
 
 
 @cache

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked import Forked
+from tests.forked import Forked, piped
 from tests.terminal import GATEWAY, environment
 from tests.wire import PATIENCE
 
@@ -42,11 +42,7 @@ def test_it_runs_in_this_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_it_can_be_killed() -> None:
-    reading, writing = os.pipe()
-    with os.fdopen(reading) as lines, Path(os.devnull).open("r+") as nothing:
-        with os.fdopen(writing, "w"):
-            streams = {"stdin": nothing.fileno(), "stdout": nothing.fileno(), "stderr": writing}
-            serving = Forked(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"], ENVIRONMENT, **streams)
+    with piped(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"], ENVIRONMENT) as (serving, lines):
         assert '"listening"' in lines.readline()
         assert serving.poll() is None
         serving.kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
@@ -17,6 +16,7 @@ import trustme
 from gateway import __version__
 from gateway.cli import run
 from gateway.observe.connect_errors import name_wrong_scheme
+from tests.forked import piped
 from tests.http_thread import Handler, HttpThread
 from tests.terminal import GATEWAY, Terminal, environment, show
 from tests.wire import PATIENCE, reserved
@@ -128,14 +128,8 @@ def test_other_commands_name_it_too(argv: list[str], tls: ssl.SSLContext, capsys
 
 
 def test_a_pipe_gets_json_with_the_same_warnings() -> None:
-    command = [*GATEWAY, "serve", *ANYWHERE]
-    env = environment({"MLC_FROBNICATE": "1"})
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
-        assert process.stderr is not None
-        try:
-            events = [json.loads(process.stderr.readline()) for _ in range(4)]
-        finally:
-            process.terminate()
+    with piped(["serve", *ANYWHERE], environment({"MLC_FROBNICATE": "1"})) as (_, lines):
+        events = [json.loads(lines.readline()) for _ in range(4)]
     assert [event["event"] for event in events] == ["default cluster", "variable ignored", "listening", "listening"]
     assert events[0]["address"] == "http://127.0.0.1:9200"
     assert "GATEWAY__UPSTREAM__URL" in events[0]["reason"]
@@ -146,16 +140,13 @@ def test_a_pipe_gets_json_with_the_same_warnings() -> None:
 @contextmanager
 def logging(*options: str) -> Iterator[Iterator[dict[str, object]]]:
     """The events of `serve` with its log in a pipe. They end, at the latest, when the patience of a test does."""
-    command = [*GATEWAY, "serve", *ANYWHERE, *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
-        assert process.stderr is not None
-        end = Timer(PATIENCE, process.terminate)
+    with piped(["serve", *ANYWHERE, *options], environment()) as (serving, lines):
+        end = Timer(PATIENCE, serving.kill)
         end.start()
         try:
-            yield map(json.loads, process.stderr)
+            yield map(json.loads, lines)
         finally:
             end.cancel()
-            process.terminate()
 
 
 @pytest.mark.parametrize("nodes", [False, True])

@@ -7,15 +7,11 @@ the settings as they were. No secret of one cluster reaches the other, and none 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -23,10 +19,12 @@ from gateway.migrate.writer import Writer
 from gateway.simulator.rest import Response
 from tests.conftest import mostly_slow
 from tests.faulty_cluster import Fault, FaultyCluster, Kind, orphans
+from tests.forked import Forked, piped
 from tests.migrate.conftest import Command, Deployment, StartDeployment
 from tests.migrate.moving import CANARIES, INNER_SECRET, LLM_SECRET, NEW_SECRET, OLD_SECRET, TOOL_SECRET, Move
 from tests.migrate.test_move import NOTHING, empty, unified  # noqa: F401
 from tests.migrate.test_upgrade_faults import ROOT, _AnyWrite, expire, front  # noqa: F401
+from tests.terminal import environment
 from tests.wire import PATIENCE
 
 KINDS: tuple[Kind, ...] = ("error", "refused", "stall", "lost", "late", "truncated")
@@ -89,8 +87,17 @@ def test_a_fault_of_one_write(
     assert require_whole(move) is True
 
 
-@pytest.mark.parametrize("of", ["old", "new"])
-@pytest.mark.parametrize(("kind", "code"), [("error", 500), ("error", 403), ("refused", 0), ("truncated", 0)])
+@pytest.mark.parametrize(
+    ("kind", "code", "of"),
+    mostly_slow(
+        [
+            (kind, code, of)
+            for kind, code in (("error", 500), ("error", 403), ("refused", 0), ("truncated", 0))
+            for of in ("old", "new")
+        ],
+        3,
+    ),
+)
 def test_a_fault_of_one_reading(move: Move, command: Command, kind: Kind, code: int, of: str) -> None:
     """A move is refused, undone or made; each reading is tried, up to the one that there is not."""
     deployment = {"old": move.old, "new": move.new}[of]
@@ -243,12 +250,6 @@ def test_a_search_that_lags_behind_the_end_of_the_run_before(
     assert require_whole(move) is True
 
 
-def _process(move: Move, *argv: str) -> subprocess.Popen[bytes]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY__")}
-    command = [sys.executable, "-m", "gateway", *argv]
-    return subprocess.Popen(command, cwd=ROOT, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-
 @pytest.mark.parametrize(
     ("nth", "before"), mostly_slow([(nth, before) for nth in range(1, WRITES + 1) for before in (False, True)], 8)
 )
@@ -257,23 +258,21 @@ def test_killed_at_any_write(move: Move, nth: int, before: bool) -> None:
     text = move.config.read_text()
     with front(move.new, _AnyWrite("stall" if before else "late", "", WRITE, nth=nth, seconds=120)) as faulty:
         move.config.write_text(text.replace(move.new.url, faulty.url))
-        process = _process(move, *move.argv_with_credentials())
-        _await(faulty, process, before)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        with piped(move.argv_with_credentials(), environment()) as (moving, shown):
+            _await(faulty, moving, shown, before)
     assert move.config.read_text() == text.replace(move.new.url, faulty.url)
     move.config.write_text(text)
-    again = _process(move, *move.argv_with_credentials())
-    shown, _ = again.communicate(timeout=3 * PATIENCE)
-    assert again.returncode == 0, shown.decode()
+    with piped(move.argv_with_credentials(), environment()) as (moving, shown):
+        text = shown.read()
+        assert moving.wait(3 * PATIENCE) == 0, text
     assert require_whole(move) is True
-    assert not any(canary in shown.decode() for canary in CANARIES)
+    assert not any(canary in text for canary in CANARIES)
 
 
-def _await(faulty: FaultyCluster, process: subprocess.Popen[bytes], before: bool) -> None:
+def _await(faulty: FaultyCluster, moving: Forked, shown: TextIO, before: bool) -> None:
     deadline = time.monotonic() + PATIENCE
     while not any(seen.fault and (before or seen.status) for seen in faulty.seen):
-        assert process.poll() is None, process.stdout.read().decode()  # type: ignore[union-attr]
+        assert moving.poll() is None, shown.read()
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
