@@ -74,8 +74,14 @@ AT_ONCE = ["3.4.0 bedrock_tutorial", "3.4.0 openai_tutorial", "3.4.0 bedrock_upg
 
 @cache
 def clusters(version: str, upgraded: bool) -> SimulatedCluster:
-    """Return a cluster with a flow for each template, whose answer is the LLM's whole response."""
+    """Return a cluster with a flow for each template, whose answer is the LLM's whole response.
+
+    Where connectors are upgraded, it has no other agents, as an upgrade is proved for each that uses the connector.
+    """
     cluster = SimulatedCluster(version)
+    if upgraded:
+        cluster.core.resources.agents.clear()
+        cluster.agents.clear()
     for template in list(cluster.templates):
         asked = {"model_id": cluster.model(template)}
         if cluster.templates[template].interface:
