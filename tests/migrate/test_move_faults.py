@@ -23,7 +23,7 @@ from tests.forked import Forked, piped
 from tests.migrate.conftest import Command, Deployment, StartDeployment
 from tests.migrate.moving import CANARIES, INNER_SECRET, LLM_SECRET, NEW_SECRET, OLD_SECRET, TOOL_SECRET, Move
 from tests.migrate.test_move import NOTHING, empty, unified  # noqa: F401
-from tests.migrate.test_upgrade_faults import ROOT, _AnyWrite, expire, front  # noqa: F401
+from tests.migrate.test_upgrade_faults import _AnyWrite, expire, front  # noqa: F401
 from tests.terminal import environment
 from tests.wire import PATIENCE
 
