@@ -13,6 +13,7 @@ PHOENIX := .venv-phoenix
 CLIENTS := .venv-clients
 # Processes that run tests: one more than cores, as many tests wait.
 WORKERS := $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+QUICK := not slow and not real_cluster and not browser
 ARGS ?=
 SIZE ?=
 
@@ -49,7 +50,7 @@ demo: $(STAMP) ## unified input reaching the LLM through agents that don't know 
 unexport PYTHONDONTWRITEBYTECODE
 
 test: $(STAMP) ## the tests, without the slow ones
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not real_cluster and not browser" $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "$(QUICK)" $(ARGS)
 
 test-browser: $(STAMP) ## the inspector's page in Debian's Chromium
 	$(PY) -m pytest -m browser $(ARGS)

@@ -62,8 +62,9 @@ def shown(argv: Sequence[str], code: int = 0) -> list[str]:
     lines = [line.rstrip() for line in on_pipe[1].splitlines() if not line.startswith("Nothing was")]
     assert drawn[-len(lines) :] == lines
     assert max(map(len, lines)) <= 80
-    assert "upgrade" in argv or piped([*argv, "--json"])[1] == piped(argv)[1]
-    assert json.loads(piped([*argv, "--json"])[1])
+    as_json = piped([*argv, "--json"])[1]
+    assert json.loads(as_json)
+    assert "upgrade" in argv or as_json == piped(argv)[1]
     return lines
 
 
