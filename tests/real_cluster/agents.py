@@ -176,7 +176,7 @@ def connect(api: Api, llm_url: str, provider: str, template: str, wire: Wire | N
         words = cluster.words_of(connector_id)
         if not words & _used_words or time.monotonic() > until:
             break
-        api.must("DELETE", f"/_plugins/_ml/connectors/{connector_id}")
+        api.call("DELETE", f"/_plugins/_ml/connectors/{connector_id}")  # refused where a model is taken for its user
         time.sleep(1)
     _used_words.update(words)
     model = {"name": connector["name"], "function_name": "remote", "connector_id": connector_id}

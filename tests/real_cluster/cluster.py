@@ -174,9 +174,9 @@ def start(unified: bool = False, port: int = 0, say: Callable[[str], None] = pri
     began = time.monotonic()
     process, url = _boot(unified, port, say)
     for _ in range(2):
-        if not _ids_share_a_word(url):
+        if not _ids_may_share_a_word(url):
             break
-        say("all ids of this node share a word, so it would take connectors for each other: starting it again")
+        say("ids of this node may share a word, so it would take connectors for each other: starting it again")
         _end(process.pid)
         process, url = _boot(unified, port, say)
     state = {"pid": process.pid, "url": url, "unified": unified, "seconds": round(time.monotonic() - began, 1)}
@@ -240,15 +240,18 @@ def seconds_of_shared_words(now: float) -> float:
     return 2 * _TICK - into if begins_soon else 0.0
 
 
-def _ids_share_a_word(url: str) -> bool:
-    """Whether all ids of this node share a word, as what they have in common (the node, the hour) has two dashes."""
-    ids = []
-    for _ in range(2):
+def _ids_may_share_a_word(url: str) -> bool:
+    """Whether what all ids of this node have in common (the node, the hour) has a dash.
+
+    Those with another dash where they differ then share the word between the two.
+    """
+    ids: list[str] = []
+    for _ in range(9):
         request = urllib.request.Request(f"{url}/ids/_doc", b"{}", {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=30) as response:
             ids.append(json.load(response)["_id"])
     with urllib.request.urlopen(urllib.request.Request(f"{url}/ids", method="DELETE"), timeout=30):
-        return bool(words_of(ids[0]) & words_of(ids[1]))
+        return any({*characters} == {"-"} for characters in zip(*ids, strict=True))
 
 
 def _temporary() -> Path:
