@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ import urllib3
 from gateway.app import Gateway, build
 from gateway.cli import run
 from gateway.migrate import assess, upgrade
+from gateway.migrate.assess import anonymous
+from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.logs import configure
 from gateway.simulator.errors import Answer
 from gateway.simulator.fixtures import seed_core
@@ -225,12 +228,32 @@ def _computed_once(compute: Callable[..., Any]) -> Callable[..., Any]:
     return get
 
 
+def _effects_computed_once() -> Callable[..., upgrade.Effect]:
+    """Wrap `upgrade.effect`: profiles that differ only in names and ids, as those of two clusters do, are equal."""
+    compute = upgrade.effect
+    known = _computed_once(lambda _old, _new, for_tools, both: compute(*both.profiles, for_tools))
+
+    def get(old: AgentProfile, new: AgentProfile, for_tools: bool = False) -> upgrade.Effect:
+        found = known(anonymous(old), anonymous(new), for_tools, _Unprinted((old, new)))
+        return replace(found, agent_id=old.id, name=old.name)
+
+    return get
+
+
+@dataclass(frozen=True)
+class _Unprinted:
+    """Two profiles that the key of `_computed_once` leaves out."""
+
+    profiles: tuple[AgentProfile, AgentProfile] = field(repr=False)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _agents_assessed_once() -> Iterator[None]:
     """Most clusters of the tests have the same agents. To compute what each can take costs half a second a cluster."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((assess, "abilities"), (assess, "_gains"), (upgrade, "effect")):
-            patch.setattr(module, name, _computed_once(getattr(module, name)))
+        patch.setattr(upgrade, "effect", _effects_computed_once())
+        for name in ("abilities", "_gains"):
+            patch.setattr(assess, name, _computed_once(getattr(assess, name)))
         yield
 
 
