@@ -7,7 +7,6 @@ credential: the cluster shows none, and what a user gives for a new connector is
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
@@ -23,7 +22,7 @@ from gateway.agents.documents import needed, needed_connector
 from gateway.migrate.connection import without_credentials
 from gateway.migrate.steps import Step, is_deployed
 from gateway.migrate.upgrade import Documents, Offer
-from gateway.storage.atomic_files import Write, replace_file, write_files
+from gateway.storage.atomic_files import Write, replace_file, try_lock, write_files
 
 State = Literal["planned", "begun", "done", "undone"]
 Outcome = Literal["applying", "applied", "reverting", "reverted"]
@@ -225,9 +224,8 @@ def lock_directory(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise BackupError(f"{directory}: {error.strerror or error}") from None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not try_lock(handle):
+            raise BackupError(f"{directory} is in use by another upgrade, rollback or move: wait until it ends")
         yield
-    except BlockingIOError:
-        raise BackupError(f"{directory} is in use by another upgrade, rollback or move: wait until it ends") from None
     finally:
         os.close(handle)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
-import fcntl
 import os
 import shutil
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 from gateway.config.edit import EditError
 from gateway.config.load import load, sources
 from gateway.config.schema import Settings
-from gateway.storage.atomic_files import Write, replace_file, write_files
+from gateway.storage.atomic_files import Write, replace_file, try_lock, write_files
 
 _ROUTES = "agents.routes"
 _REASONS = {
@@ -160,10 +159,9 @@ def locked(path: Path) -> Iterator[None]:
     except OSError as error:
         raise EditError(f"{folder}: {error.strerror or error}") from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not try_lock(descriptor):
+            raise EditError(f"another command changes a settings file in {folder}: wait until it ends")
         yield
-    except BlockingIOError:
-        raise EditError(f"another command changes a settings file in {folder}: wait until it ends") from None
     finally:
         os.close(descriptor)
 

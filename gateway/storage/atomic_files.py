@@ -89,15 +89,19 @@ def locked_file(path: Path, seconds: float) -> Iterator[None]:
     deadline = time.monotonic() + seconds
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    reason = f"Another process has locked {path} for {seconds:g} s. Is it stopped?"
-                    raise UnusableFile(reason) from None
-                time.sleep(_PAUSE)
+        while not try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise UnusableFile(f"Another process has locked {path} for {seconds:g} s. Is it stopped?")
+            time.sleep(_PAUSE)
         yield
     finally:
         os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file or directory until it is closed; return False if it is locked already."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
