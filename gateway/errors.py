@@ -47,12 +47,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+
+class Problem(msgspec.Struct, frozen=True):
     """One fault of a request.
 
     place: its path from the body's root (``input[1].source.format``).

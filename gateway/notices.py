@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 HEADER = "X-MLC-Gateway-Notice"
 """The response header with the codes of a request's notices."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(msgspec.Struct, frozen=True):
     """A change that is reported to the client: its short code (``SYSTEM_FOLDED``), its place and one sentence."""
 
     code: str

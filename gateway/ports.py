@@ -7,7 +7,6 @@ the cluster through a `ClusterReader`, and media through a `MediaFetcher`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -81,8 +80,7 @@ class MirrorUse(NamedTuple):
     agent: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExecuteCall:
+class ExecuteCall(msgspec.Struct, frozen=True):
     """A request to run, register, change or delete an agent, or for a session, as the client sent it.
 
     agent_id: percent-decoded, "" if the path has none. raw_target: path and query, not decoded.
@@ -117,8 +115,7 @@ class ExecuteCall:
         return self.headers if self.routed is None else self.routed.caller
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A response of the gateway's own. headers: without those for connection and length. body: JSON."""
 
     status: int
@@ -397,8 +394,7 @@ class MediaFetcher(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamResponse:
+class UpstreamResponse(msgspec.Struct, frozen=True):
     """A whole response of the cluster. body: as received, with its content-encoding."""
 
     status: int

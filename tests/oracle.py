@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.unified.model import AgentInput, InputType, Media, Message, Text
 from tests.delivery.frames import ASKED, HISTORY, Frames, Mismatch, parsed, replaced

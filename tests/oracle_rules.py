@@ -6,8 +6,9 @@ import base64
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.unified.model import AgentInput, Base64, Json, Media, Message, Text, ToolResult, ToolUse
 from tests.delivery.frames import Mismatch

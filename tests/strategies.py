@@ -7,11 +7,12 @@ gives a body and what the gateway read from it, places and tokens included.
 import base64
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.unified import formats
 from gateway.unified.model import (
@@ -173,9 +174,9 @@ def bare(value: Any) -> Any:
         return tuple(bare(item) for item in value)
     if isinstance(value, Base64):
         return Base64(bytes(value.data), "")
-    if not is_dataclass(value) or isinstance(value, type):
+    if not isinstance(value, msgspec.Struct):
         return value
-    changed = {field.name: bare(getattr(value, field.name)) for field in fields(value)}
+    changed = {field.name: bare(getattr(value, field.name)) for field in msgspec.structs.fields(value)}
     return replace(value, **{**changed, **({"at": ""} if "at" in changed else {})})
 
 

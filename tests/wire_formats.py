@@ -11,8 +11,11 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.unified.model import (
     AgentInput,
@@ -53,13 +56,12 @@ def standard_role(name: str, roles: Mapping[str, str]) -> str:
     return role if role in ("system", "developer", "user", "assistant", "tool") else ""
 
 
-@dataclass
-class Mapped:
+class Mapped(msgspec.Struct):
     """A conversation in a provider's form. notices: exactly what must be reported."""
 
-    messages: list[Turn] = field(default_factory=list)
-    system: list[str] = field(default_factory=list)
-    notices: Found = field(default_factory=set)
+    messages: list[Turn] = msgspec.field(default_factory=list)
+    system: list[str] = msgspec.field(default_factory=list)
+    notices: Found = msgspec.field(default_factory=set)
 
 
 @dataclass(frozen=True)

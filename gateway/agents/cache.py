@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from gateway.errors import GatewayError, release_frames
 from gateway.observe.metrics import Lookups
@@ -17,8 +18,7 @@ Load = Callable[["V | None"], Awaitable[V]]
 """Loads a value, given the previous one."""
 
 
-@dataclass(slots=True)
-class _Entry(Generic[V]):
+class _Entry(msgspec.Struct, Generic[V]):
     value: V
     expires: float
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gateway.agents.documents import Document
 
@@ -24,8 +25,7 @@ class TooManyHolds(Exception):
     """There are `MOST_HOLDS` already."""
 
 
-@dataclass(slots=True)
-class _Hold:
+class _Hold(msgspec.Struct):
     parts: Mapping[str, Any]
     since: float
     expires: float

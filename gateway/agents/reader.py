@@ -7,8 +7,9 @@ gateway drives it on the event loop (`gateway.agents.resolver`), the migration w
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from gateway.agents.documents import Document, needed, needed_connector, run_agents, tool_connectors
 
@@ -20,8 +21,7 @@ SETTINGS_PATH = "/_cluster/settings?include_defaults=true&filter_path=*.plugins.
 _FIRST_UNIFIED = (3, 5)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """Documents to read, which don't depend on each other. ids: each once; there may be none.
 
     optional: those that the caller may not read are left out, as if they did not exist.
@@ -36,14 +36,13 @@ Found = Mapping[str, Document]
 """The documents of a batch by id. One that does not exist is left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentDocuments:
+class AgentDocuments(msgspec.Struct, frozen=True):
     """What was read, by id. others: agents that the flows among `agents` run."""
 
     agents: Found
     models: Found
     connectors: Found
-    others: Found = field(default_factory=dict)
+    others: Found = msgspec.field(default_factory=dict)
 
 
 AgentReader = Generator[Batch, Found, AgentDocuments]

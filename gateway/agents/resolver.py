@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, assert_never
+
+import msgspec
 
 from gateway.agents.cache import SharedCache
 from gateway.agents.documents import Document, read_profile
@@ -23,8 +24,7 @@ from gateway.offload import run_here_if
 Kind = Literal["agents", "models", "connectors", "settings"]
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True):
     """The cluster's version and whether its unified agent API is on (see `AgentProfile.unified_api`)."""
 
     version: tuple[int, ...]
@@ -70,8 +70,7 @@ class ResolvedAgent:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
+class _Refusal(msgspec.Struct, frozen=True):
     """Why an agent can't be used as its documents are. The error is made again for each caller, without frames."""
 
     type: type[UnresolvedAgent]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from gateway.mlcommons.profile import AgentProfile
 
@@ -29,8 +30,7 @@ class ForMemory(ForAgents, Protocol):
 _R = TypeVar("_R", bound=ForAgents)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One line of the operator's configuration.
 
     agent: a glob, matched case-sensitively against the agent's id and its name.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from threading import Thread
 from typing import TextIO
 
@@ -30,8 +29,7 @@ _PATIENCE = 3.0
 """Seconds to wait for the cluster's answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(msgspec.Struct, frozen=True):
     """What was seen of the cluster. state: in a few words. help: what to do, "" if all is well."""
 
     state: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import click
+from msgspec.structs import fields
 
 from gateway.cli.command import FILE, ClusterOption
 from gateway.migrate.connection import PASSWORD, TENANT, ClusterOptions

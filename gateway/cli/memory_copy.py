@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
+import msgspec
 
 from gateway.cli.command import FILE, Command
 from gateway.cli.listing import form_options
@@ -27,14 +27,13 @@ mlc-gateway memory copy -c old.yaml --from sqlite --to sqlite --to-config new.ya
 _stores = click.Choice(tuple(STORES))
 
 
-@dataclass
-class Summary:
+class Summary(msgspec.Struct):
     """What was done. copied, present: sessions. turns: those that were written. failed: session id → reason."""
 
     copied: int = 0
     present: int = 0
     turns: int = 0
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = msgspec.field(default_factory=dict)
 
     def add(self, turns: int) -> None:
         """Count a session of which `turns` turns were written."""

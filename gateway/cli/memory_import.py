@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import Command
@@ -142,8 +142,7 @@ async def import_all(
     return summary, new_ids
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(msgspec.Struct, frozen=True):
     """What was imported. sessions: new id of each conversation. failed: reason by conversation."""
 
     summary: Summary

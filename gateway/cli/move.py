@@ -6,11 +6,11 @@ import asyncio
 import getpass
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -63,8 +63,7 @@ class _Undone(Exception):
     """The move failed, and all that it had made was removed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(msgspec.Struct, frozen=True):
     """The command's own options."""
 
     agents: tuple[str, ...]
@@ -472,8 +471,7 @@ class _Move:
             console.print(Text("Prompts and tools that the cluster itself adds differ between versions.", "dim"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
+class _Result(msgspec.Struct, frozen=True):
     """What a run has found or made, for the report. missing: copies that did not exist. checks: by agent.
 
     found: conversations that would be imported.

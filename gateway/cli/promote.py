@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import click
+import msgspec
 
 from gateway.agents.lookup import document_path
 from gateway.cli.cluster import cluster_options
@@ -67,8 +67,7 @@ class _Failed(Exception):
     """The promotion failed and was undone."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(msgspec.Struct, frozen=True):
     """The command's own options."""
 
     agent: str

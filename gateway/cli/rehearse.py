@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
+from msgspec.structs import replace
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -57,8 +58,7 @@ class CanNotRehearse(Exception):
     """There is nothing to compare. The message says why, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(msgspec.Struct, frozen=True):
     """The command's own options."""
 
     agent: str
@@ -132,8 +132,7 @@ def _run(cluster: Connected, options: _Options) -> int:
 # The agents
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
+class _Pair(msgspec.Struct, frozen=True):
     """The agents that are compared. about: of each, for the report. assumptions: sentences."""
 
     old_id: str

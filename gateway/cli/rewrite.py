@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+import msgspec
+from msgspec.structs import replace
 
 from gateway.agents.documents import needed, needed_connector, read_profile, tool_connectors
 from gateway.agents.lookup import read_version
@@ -33,8 +34,7 @@ mlc-gateway rewrite body.json --agent flow.json --model ID1=m1.json --model ID2=
     (the documents are the answers of GET /_plugins/_ml/agents/ID, models/ID and connectors/ID)"""
 
 
-@dataclass(frozen=True, slots=True)
-class _Documents:
+class _Documents(msgspec.Struct, frozen=True):
     """The files that describe an agent. models, connectors: ``FILE`` or ``ID=FILE``."""
 
     agent: Path

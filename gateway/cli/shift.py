@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from msgspec.structs import asdict
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -61,8 +61,7 @@ _SIDE_BY_SIDE = 3
 """Targets in one table."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(msgspec.Struct, frozen=True):
     """The command's own options."""
 
     agent: str
@@ -376,8 +375,7 @@ def _time(step: Step) -> str:
 # The comparison
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(msgspec.Struct, frozen=True):
     """A target. in_effect: the share that each gateway gives it, where that differs from the settings file's."""
 
     agent: str

@@ -7,13 +7,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from signal import SIG_DFL, SIGHUP, SIGTERM, default_int_handler, getsignal, signal
 from typing import Any, Literal
 
 import click
+import msgspec
 
 from gateway.agents.rules import Rule
 from gateway.cli.cluster import cluster_options, gateway_option
@@ -51,8 +51,7 @@ Result = Literal["upgraded", "rolled back", "failed and undone", "half done"]
 UNCHANGED = "everything is as it was before; that was read back from the cluster"
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(msgspec.Struct, frozen=True):
     """How an upgrade is made. See the options of ``mlc-gateway upgrade``."""
 
     json: bool
@@ -64,8 +63,7 @@ class RunOptions:
     gateways: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Options(RunOptions):
+class _Options(RunOptions, frozen=True):
     """The command's own options."""
 
     agents: tuple[str, ...]
@@ -201,8 +199,7 @@ def _status(found: Iterable[Offer | Refused]) -> int:
     return int(any(isinstance(one, Refused) and one.code not in _FINE for one in found))
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """What became of one connector."""
 
     key: str

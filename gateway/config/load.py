@@ -11,7 +11,6 @@ import io
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -33,8 +32,7 @@ _LARGEST = 2**63
 _SECRET_FORMS = "{env: NAME} or {file: PATH}"
 
 
-@dataclass(frozen=True, slots=True)
-class _SecretSource:
+class _SecretSource(msgspec.Struct, frozen=True):
     """Where a secret is, as it is written. A later source replaces it; mappings would be merged."""
 
     written: Any

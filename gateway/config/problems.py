@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     from gateway.config.schema import Settings
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigProblem:
+class ConfigProblem(msgspec.Struct, frozen=True):
     """One wrong setting. path: the key's path (``upstream.timeouts.connect``), "" for the file as a whole.
 
     received: the value, "" if it should not be shown. allowed: the allowed values. source: where the value comes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ from gateway.config.problems import ConfigError, ConfigProblem, depends_on
 from gateway.config.schema import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A settings file (None: no file), and options that override it and the environment, nested like the file."""
 
     path: Path | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def load(self, content: bytes | None = None) -> Settings:
         """Load the current settings. content: of the file, as `read_content` returned it.

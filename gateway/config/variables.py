@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -18,8 +17,7 @@ from gateway.config.schema import Secret, Settings
 PREFIX = "GATEWAY__"
 
 
-@dataclass(frozen=True, slots=True)
-class FromEnvironment:
+class FromEnvironment(msgspec.Struct, frozen=True):
     """The unparsed value of an environment variable."""
 
     text: str

@@ -10,8 +10,9 @@ import contextlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
 
 from gateway.delivery.escaping import as_templates, dump
 from gateway.delivery.slots import (
@@ -352,8 +353,7 @@ def _filler(model: Model, name: str) -> str:
 _QUESTION_PLACE = re.compile(r"\$\{parameters\.question(?:\.toString\(\))?(?=\}|:-)")
 
 
-@dataclass(frozen=True, slots=True)
-class PromptParameter:
+class PromptParameter(msgspec.Struct, frozen=True):
     """The parameter that holds the agent's own prompt: `before` + the question + `after`, as templates."""
 
     name: str

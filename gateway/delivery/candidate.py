@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.target import TargetTurns
@@ -14,20 +15,18 @@ from gateway.notices import Notice
 Expected = Callable[[RuntimeValues], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Addition:
+class Addition(msgspec.Struct, frozen=True):
     """What is delivered beside the messages (system text, declared tools): parameters that insert it, and their effect.
 
     apply: takes a body rendered without it and returns the body with it; None if the body has no place for it.
     """
 
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
     apply: Callable[[Any], Any] = lambda body: body
     notices: tuple[Notice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """Parameters that might make the input arrive.
 
     expected: returns what the LLM must receive for some run-time values; None if that is not known.

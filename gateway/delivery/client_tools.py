@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.delivery.refusal import Upgrade
 from gateway.delivery.search import Plan, Search

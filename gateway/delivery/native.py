@@ -11,8 +11,10 @@ import copy
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.delivery.escaping import is_plain, split_placeholders
 from gateway.delivery.question_placements import SKIP, Parameters, skip_if_needed
@@ -59,8 +61,7 @@ _WORD, _TURN = "gwsystemtext", "gwturntext"
 """Words in place of the system text and of the conversation, to see where the template puts them."""
 
 
-@dataclass(frozen=True, slots=True)
-class NativeInput:
+class NativeInput(msgspec.Struct, frozen=True):
     """What is sent. value: the request's `input`. parameters: to add to the request's. request: the mapping."""
 
     value: Any
@@ -250,8 +251,7 @@ def _for_openai(message: Message, notices: list[Notice]) -> Message:
 # The proof
 
 
-@dataclass(frozen=True, slots=True)
-class _Agent:
+class _Agent(msgspec.Struct, frozen=True):
     """The agent that a conversation is written for. params, turn_id: see `write_native`."""
 
     profile: AgentProfile

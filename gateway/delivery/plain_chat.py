@@ -6,8 +6,9 @@ For an LLM whose format is unknown, if the agent's template shows such turns or 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, cast
+
+from msgspec.structs import replace
 
 from gateway.delivery.advice import NAME_OR_TEXT
 from gateway.delivery.call_model import CallModel

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.delivery import refusal
 from gateway.delivery.call_model import CallModel, CallModelCache
@@ -231,8 +233,7 @@ def _note(media: Media) -> str:
     return f"[{media.kind}{name} ({details}) was not delivered]"
 
 
-@dataclass(frozen=True, slots=True)
-class Filled:
+class Filled(msgspec.Struct, frozen=True):
     """Parameters that put a medium into the template's part, and the conversation without that medium."""
 
     parameters: Mapping[str, str]

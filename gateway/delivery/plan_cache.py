@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.delivery.call_model import CallModelCache
 from gateway.delivery.escaping import raw_text
@@ -49,8 +51,7 @@ _FAULTS = frozenset({"AGENT_NOT_CALLABLE", "AGENT_TOO_LARGE", "PROVIDER_UNKNOWN"
 """Codes of problems that an agent has with every text: they are cached like a plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class _SpecimenPlan:
+class _SpecimenPlan(msgspec.Struct, frozen=True):
     """The plan for the specimen, None if it can't be reused for another text.
 
     places: where the specimen is in the provider's messages. fault: why no text at all can be delivered.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import takewhile
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.delivery.call_model import CallModel, CallModelCache
 from gateway.delivery.candidate import Addition, Candidate
@@ -39,8 +41,7 @@ MEMORY_HOLDS_CODE = Notice(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """How the input is delivered.
 
     provider: the provider's name, "" where none is known. parameters: all `parameters` of the request as strings, the
@@ -61,8 +62,7 @@ class Plan:
         assert not self.proved or not self.parameters or isinstance(self.parameters, Proved)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(msgspec.Struct, frozen=True):
     """A candidate that was proved."""
 
     strategy: str
@@ -130,8 +130,7 @@ class Variant:
         return Variant(self._search, folded[0], self.parameters, (*self.notices, folded[1]), self.as_text)
 
 
-@dataclass(frozen=True)
-class Search:
+class Search(msgspec.Struct, frozen=True):
     """Finds the first plan that can be proved, for any input to one agent.
 
     params: the caller's own, without `question`. turn_id: see `Question`. remembered: what the agent's memory holds

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
+
+import msgspec
 
 from gateway.delivery.trees import Path, locate
 from gateway.mlcommons.profile import Model
@@ -45,8 +46,7 @@ class SlotKind(Enum):
     HISTORY = "turns before the user's"
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True):
     """A bare variable of the template. separator: what must follow each turn in a HISTORY slot (a comma)."""
 
     name: str
@@ -54,8 +54,7 @@ class Slot:
     separator: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BareVariables:
+class BareVariables(msgspec.Struct, frozen=True):
     """The variables of a template that are not inside quotes, by what can be put in their place.
 
     whole: a JSON value. before: a JSON value and a comma, before the elements that follow. A variable between two
@@ -179,8 +178,7 @@ def _takes_earlier_turns(call: ProbedCall, name: str) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class SystemSlot:
+class SystemSlot(msgspec.Struct, frozen=True):
     """The quoted variable of the system text. path: its place in the body; before, after: the text around it there."""
 
     name: str
@@ -189,8 +187,7 @@ class SystemSlot:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionPosition:
+class QuestionPosition(msgspec.Struct, frozen=True):
     """Where the question is in a rendered call.
 
     body: the call rendered with `QUESTION`; messages: its turns in the provider's normal form.

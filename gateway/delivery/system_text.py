@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Addition
@@ -22,12 +24,11 @@ from gateway.unified.roles import meaning_of
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
-@dataclass(frozen=True, slots=True)
-class SystemPlacement:
+class SystemPlacement(msgspec.Struct, frozen=True):
     """Remaining turns, and how the system text is delivered."""
 
     turns: list[Turn]
-    system: Addition = field(default_factory=Addition)
+    system: Addition = msgspec.field(default_factory=Addition)
 
 
 def placements(call: CallModel, request: ProviderRequest) -> Iterator[SystemPlacement]:
@@ -78,8 +79,7 @@ def _current(call: CallModel, name: str) -> str:
     return str(text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Apply:
+class _Apply(msgspec.Struct, frozen=True):
     """Appends the system text to the text of the template's slot."""
 
     slot: SystemSlot

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.delivery.escaping import Concat, dump
 from gateway.mlcommons.memory_form import is_storable, memory_form
@@ -14,8 +16,7 @@ from gateway.providers.base import Provider
 Turn = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """The question of one request, and what the agent's memory stores of it.
 
     text: as the client wrote it. readable: with a note for each block that is not text. turn_id: unique for all time.
@@ -42,8 +43,7 @@ class Question:
         return next(plain, self.form)
 
 
-@dataclass(frozen=True, slots=True)
-class TargetTurns:
+class TargetTurns(msgspec.Struct, frozen=True):
     """Turns in the provider's form, and where the question is among them.
 
     turns: as `Provider.map` returned them. turn, part: the last text part after the last assistant turn that is the

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.delivery.slots import Slot, SlotKind
 from gateway.mlcommons.generations import ABILITIES
@@ -155,8 +157,7 @@ class NotOffered(Exception):
         super().__init__(self.reason)
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateChange:
+class TemplateChange(msgspec.Struct, frozen=True):
     """A new template, and the connector parameters that it needs.
 
     form: ``array`` or ``turn``, which a parameter replaces; ``history``, which is put before the turn; ``tools``, which

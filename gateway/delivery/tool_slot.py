@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Addition
@@ -75,8 +77,7 @@ def _in_slots(call: CallModel, members: Mapping[str, Any]) -> Iterator[Mapping[s
             yield {key(slot): text, **names}
 
 
-@dataclass(frozen=True, slots=True)
-class _Declare:
+class _Declare(msgspec.Struct, frozen=True):
     """Adds the members that declare tools."""
 
     members: Mapping[str, Any]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import ClassVar
 
 import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 
 from gateway.agents.errors import AgentNotFound, FailedLookup
 from gateway.agents.memory import DEFAULT_LIMIT, MemoryReader

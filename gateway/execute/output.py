@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
+from msgspec.structs import replace
 
 from gateway.agents.rules import rule_for
 from gateway.config.schema import AgentRule, Settings

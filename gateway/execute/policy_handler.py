@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.config.schema import Settings

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.delivery.advice import NAME_OR_TEXT, advise, use_another_agent
 from gateway.delivery.client_tools import leave_out
@@ -34,8 +36,7 @@ from gateway.unified.request import ExecuteRequest, parameters_as_strings
 from gateway.unified.roles import question_text
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(msgspec.Struct, frozen=True):
     """A request ready for the cluster. body: its pieces; None to forward the client's bytes unchanged.
 
     native: what a V2 agent gets as `input`, whose plan has no parameters; None for every other agent.
@@ -46,11 +47,10 @@ class Rewrite:
     native: NativeInput | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RewriteOptions:
+class RewriteOptions(msgspec.Struct, frozen=True):
     """The operator's choices. describe: replace media that can't be delivered by a text note."""
 
-    options: MappingOptions = field(default_factory=MappingOptions)
+    options: MappingOptions = msgspec.field(default_factory=MappingOptions)
     describe: bool = False
 
 

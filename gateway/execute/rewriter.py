@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.agents.resolver import ResolvedAgent
 from gateway.agents.rules import Rule, rule_for

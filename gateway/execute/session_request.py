@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.config.memory import Window
 from gateway.errors import InvalidInput, Problem
@@ -42,8 +42,7 @@ _STEPS_LEFT_OUT = Notice(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRequest:
+class SessionRequest(msgspec.Struct, frozen=True):
     """A request with its session. body: its bytes. request: the same, read. new: the messages that the turn adds.
 
     remembered: how many messages of the session are in it.
@@ -57,8 +56,7 @@ class SessionRequest:
     remembered: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(msgspec.Struct, frozen=True):
     """What the session holds.
 
     stored: the newest messages of the conversation, oldest first, at least as many as the window takes. more: it has

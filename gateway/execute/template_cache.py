@@ -12,9 +12,9 @@ import base64
 import json
 import re
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.delivery.escaping import raw_text
 from gateway.delivery.plan import Plan
@@ -43,8 +43,7 @@ _ESCAPED = '"\\\n'
 """What JSON escapes: the specimen of a text has it, so that one can tell how often each place is escaped."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shaped:
+class Shaped(msgspec.Struct, frozen=True):
     """An input of a shape. shape: all but its texts, without the white space at their ends, and its media."""
 
     shape: Hashable
@@ -143,16 +142,14 @@ _SPECIMEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(msgspec.Struct, frozen=True):
     """The place of a text. twice: it is escaped twice."""
 
     number: int
     twice: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Medium:
+class _Medium(msgspec.Struct, frozen=True):
     number: int
 
 

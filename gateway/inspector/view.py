@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.inspector.diff import (
     JSON,
@@ -58,8 +60,7 @@ class Place(NamedTuple):
     is_label: bool
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """A body, as lines. title: what it is. more: not all lines are shown. note: why there is no text, or not all of it.
 
     is_before: it is the first of two.
@@ -74,8 +75,7 @@ class Side:
     is_before: bool = True
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """Two bodies, and what became of the parts of the first.
 
     counts: of each kind. unchanged: the second body was not recorded, as it is the first. is_readable: they are small

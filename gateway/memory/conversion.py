@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, assert_never
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.errors import InvalidInput, Problem
 from gateway.memory.model import Block, Message, Metadata, Role
@@ -14,16 +16,14 @@ from gateway.unified.model import AgentInput, Base64, ConverseBlock, Json, Media
 from gateway.unified.roles import RoleMeaning, meaning_of
 
 
-@dataclass(frozen=True, slots=True)
-class NewMessage:
+class NewMessage(msgspec.Struct, frozen=True):
     """A message of the input, as it is stored. index: its position in the client's input."""
 
     index: int
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class NewInput:
+class NewInput(msgspec.Struct, frozen=True):
     """What a request adds to a session. system: its system text; None without system turns.
 
     system_indexes: the positions of the system turns in the client's input.

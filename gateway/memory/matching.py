@@ -8,14 +8,14 @@ So messages are compared by meaning (`is_same`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from gateway.memory.model import Block, Message, StoredMessage
 from gateway.memory.window import MEDIA
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """What a client's messages and its session have in common.
 
     before: messages sent that the session had before those it was compared with. begin, end: the stored messages that
@@ -74,8 +74,7 @@ def _unanswered(sent: Sequence[Message], stored: Sequence[StoredMessage]) -> Mat
     return _match_at(sent, stored, found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Common:
+class _Common(msgspec.Struct, frozen=True):
     """Messages in a row that both have. ends: for each one sent, the position after it among the stored."""
 
     before: int

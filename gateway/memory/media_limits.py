@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.memory.model import Block, Message
 from gateway.memory.repair import Placed
@@ -22,8 +22,7 @@ from gateway.providers.capabilities import RequestLimits
 _CODE = "MEMORY_MEDIA_LEFT_OUT"
 
 
-@dataclass(frozen=True, slots=True)
-class _Medium:
+class _Medium(msgspec.Struct, frozen=True):
     """A medium in a message. data: its base64, or where it is. at: its place. path: the positions of its block, and of
     its part in a tool's result."""
 

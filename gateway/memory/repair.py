@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.memory.model import Block, Message
 from gateway.notices import Notice
@@ -23,8 +23,7 @@ INTERRUPTED = "The run was interrupted before this tool's result was recorded. I
 _CODE = "MEMORY_REPAIRED"
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """A message and its place, ``memory[3]``."""
 
     message: Message

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.agents.rules import Rule, rule_for
 from gateway.config.problems import ConfigProblem
@@ -32,8 +34,7 @@ TYPES = frozenset(AgentType) - {AgentType.AG_UI}
 """Agent types whose input the gateway can rewrite."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(msgspec.Struct, frozen=True):
     """Why an agent can't be assessed: a short code, the reasons in a line, and what to do."""
 
     code: str
@@ -41,8 +42,7 @@ class Unreadable:
     help: str
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
+class Scanned(msgspec.Struct, frozen=True):
     """One agent. profile: as the gateway reads it; None if `unreadable` says why not."""
 
     id: str
@@ -52,8 +52,7 @@ class Scanned:
     unreadable: Unreadable | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(msgspec.Struct, frozen=True):
     """The agents, models and connectors of a cluster.
 
     unified_api: as in `AgentProfile`. agents: sorted by name, then id. models, connectors: the documents, by id.
@@ -64,15 +63,14 @@ class Scan:
     version: tuple[int, ...]
     unified_api: bool | None
     agents: tuple[Scanned, ...]
-    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    connectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
+    connectors: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
+    users: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    documents: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Ability:
+class Ability(msgspec.Struct, frozen=True):
     """Whether one kind of input arrives. strategy: how, "" if it does not. code, reason: what limits it.
 
     notices: the codes of reported changes.
@@ -93,8 +91,7 @@ Abilities = Mapping[str, Ability]
 """By kind of input, in the order of `KINDS`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
+class Remedy(msgspec.Struct, frozen=True):
     """What would help an agent. kind: that of the advice (`gateway.delivery.advice`), or ``setting``.
 
     action: a command, or what to do. gains: the kinds of input that arrive then; () if that is not known.
@@ -105,8 +102,7 @@ class Remedy:
     gains: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ModelUse:
+class ModelUse(msgspec.Struct, frozen=True):
     """A model of an agent. connector_id: "" if the model embeds it. shared_by: how many models use the connector."""
 
     id: str
@@ -115,8 +111,7 @@ class ModelUse:
     template: str
 
 
-@dataclass(frozen=True, slots=True)
-class Assessment:
+class Assessment(msgspec.Struct, frozen=True):
     """One agent of the table. abilities: {} if the agent can't be read. route: of its id; None without one.
 
     led_from: the ids whose routes lead to this agent.

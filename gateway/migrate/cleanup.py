@@ -12,8 +12,10 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.agents.documents import needed
 from gateway.agents.lookup import document_path
@@ -34,8 +36,7 @@ _TRY_AGAIN = frozenset({("models", 400), ("model_groups", 409)})
 """A model can't be deleted while it is being undeployed, nor its group while a search still finds the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leftover:
+class Leftover(msgspec.Struct, frozen=True):
     """One leftover. age: seconds since it was last written.
 
     outcome: of its removal: ``removed``, ``kept`` (it is in use again, does not exist any more, or the cluster takes

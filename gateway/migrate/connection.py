@@ -14,12 +14,13 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 from requests import PreparedRequest
 
 from gateway.agents.errors import PERMISSIONS
@@ -37,8 +38,7 @@ TENANT = "x-tenant-id"
 """The header that names the tenant of a multi-tenant ML Commons (source, 2.19 and later)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterOptions:
+class ClusterOptions(msgspec.Struct, frozen=True):
     """How to reach a cluster, as the command line says it. Each option overrides the settings in the file `config`."""
 
     config: Path | None = None
@@ -99,7 +99,7 @@ class Connected:
     settings: Settings
     _sender: Sender = field(repr=False)
     authorization: str = field(default="", repr=False)
-    options: ClusterOptions = ClusterOptions()
+    options: ClusterOptions = field(default_factory=ClusterOptions)
     uuid: str = ""
 
     @property

@@ -11,10 +11,10 @@ import difflib
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import fields
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table

@@ -10,9 +10,10 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from gateway.providers import registry
 from gateway.providers.base import Provider
@@ -58,8 +59,7 @@ class Turn(NamedTuple):
     others: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LlmCall:
+class LlmCall(msgspec.Struct, frozen=True):
     """The body of an LLM call. provider: its name, "" if unknown. system: all system texts, of turns, too.
 
     turns: the others. tools, members: of the body, as JSON text by name. notices: the codes that the client gets.

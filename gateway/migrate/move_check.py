@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gateway.agents.documents import Document
 from gateway.errors import UnresolvedAgent
@@ -23,8 +24,7 @@ QUESTION = "question"
 _GOOD = (Kind.SAME, Kind.ARRIVES_NOW, Kind.REFUSED_BY_BOTH)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """What becomes of one kind of request. request: `QUESTION`, or a kind of `input`."""
 
     request: str

@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.agents.documents import Document, needed_connector
 from gateway.agents.rules import ForMemory, rule_for
@@ -53,14 +55,13 @@ class CanNotMove(Exception):
     """The agents can't be moved. The message says why, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """Agents of a cluster and all that they name, by id. What the cluster does not have or show is left out."""
 
     agents: Mapping[str, Document]
     models: Mapping[str, Document]
     connectors: Mapping[str, Document]
-    groups: Mapping[str, Document] = field(default_factory=dict)
+    groups: Mapping[str, Document] = msgspec.field(default_factory=dict)
 
     def document(self, place: Place) -> Document | None:
         """Return a document; None if there is none."""
@@ -81,8 +82,7 @@ class Note(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(msgspec.Struct, frozen=True):
     """A document to make. body: with the old ids, and without a credential. credential: the names of its secrets.
 
     deployed: the old model is deployed by its document. connector: of a unified agent, what the connector becomes that
@@ -129,8 +129,7 @@ class Copy:
                 return Call("POST", f"{_ML}agents/_register", body)
 
 
-@dataclass(frozen=True, slots=True)
-class MovePlan:
+class MovePlan(msgspec.Struct, frozen=True):
     """The documents to make in their order, and what they name that is not copied.
 
     agents: ids of those that the user named. kept: references to what stays named as it is, in each document.

@@ -6,8 +6,9 @@ Only a person, or `mlc-gateway shift`, gives a target a weight. So an edit here 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from gateway.config.edit import EditError, put_route, put_target, remove_route, remove_target, replace_alias
 from gateway.config.routes import AgentRoute, RouteTarget
@@ -20,8 +21,7 @@ PLANNED = "planned-by-move"
 _ALL = 100.0
 
 
-@dataclass(frozen=True, slots=True)
-class RouteEdit:
+class RouteEdit(msgspec.Struct, frozen=True):
     """What was, or would be, changed in a settings file. routes: moved agent → its route, as it is after the edit.
 
     backup: of the file before, None if it was not changed.

@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.agents.lookup import document_path
 from gateway.agents.rules import Rule

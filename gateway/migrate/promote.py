@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from gateway.agents.documents import Document, provider_of
 from gateway.delivery.template_change import UnreadableTemplate, members
@@ -69,8 +70,7 @@ class NotPromoted(Exception):
         self.obstacle = obstacle
 
 
-@dataclass(frozen=True, slots=True)
-class Promotion:
+class Promotion(msgspec.Struct, frozen=True):
     """A registration. body: without the credential. url: the LLM's address if it is not the provider's public one.
 
     system_role: the role of the system turn that the new connector's template gets; "" if it needs none.

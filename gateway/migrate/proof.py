@@ -14,9 +14,11 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.agents.flow import Flow, target_values
@@ -119,8 +121,7 @@ Texts = tuple[str | None, ...]
 """The text of an LLM call, None for a failure; two if the lenient parser decides."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentProof:
+class AgentProof(msgspec.Struct, frozen=True):
     """How one agent's legacy calls render with both templates.
 
     calls: how many were rendered. differing: those whose renderings differ.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from gateway.agents.documents import Document, needed_connector
 from gateway.agents.lookup import document_path, read_unified_api

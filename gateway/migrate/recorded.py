@@ -10,9 +10,11 @@ import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.agents.rules import ForMemory, Rule
 from gateway.delivery.plan_cache import is_plain_text
@@ -43,25 +45,23 @@ class Reason(Enum):
     TOO_LARGE = "the request is too large to render"
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(msgspec.Struct, frozen=True):
     """Why the LLM call is not known."""
 
     reason: Reason
     details: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """The gateway's settings that decide what is sent.
 
     rules: `agents.rules`; memory_rules: those about memory. fetches_media: `media.fetch`.
     """
 
-    mapping: MappingOptions = field(default_factory=MappingOptions)
+    mapping: MappingOptions = msgspec.field(default_factory=MappingOptions)
     rules: Sequence[Rule] = ()
     memory_rules: Sequence[ForMemory] = ()
-    limits: ParseLimits = field(default_factory=ParseLimits)
+    limits: ParseLimits = msgspec.field(default_factory=ParseLimits)
     fetches_media: bool = False
 
 
@@ -70,8 +70,7 @@ MEMORY_IDS = ("memory_id", "session_id")
 _IDS = (*MEMORY_IDS, "parent_interaction_id")
 
 
-@dataclass(frozen=True)
-class RecordedRun:
+class RecordedRun(msgspec.Struct, frozen=True, dict=True):
     """A recorded request, read. id: of the exchange. document_texts: words in place of the texts of documents.
 
     reason: why it can't be judged.
@@ -139,8 +138,7 @@ def _document_text(sha256: bytes) -> str:
 _NOTHING = read_execute(b"{}")
 
 
-@dataclass(frozen=True, slots=True)
-class ShapedRun:
+class ShapedRun(msgspec.Struct, frozen=True):
     """A request of a shape. hard: with specimens that have every sign which JSON escapes; easy: with plain words.
 
     texts: the specimens of `hard`.

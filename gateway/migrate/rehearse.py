@@ -14,9 +14,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.agents.documents import Document
 from gateway.agents.rules import keeps_sessions, rule_for
@@ -51,8 +53,7 @@ class Kind(StrEnum):
     NOT_JUDGED = "not judged"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What becomes of a request. differences: their names (`llm_call`). codes: of a refusal, or the `Reason`.
 
     reason, help: of the first problem, "" for none.
@@ -65,8 +66,7 @@ class Verdict:
     help: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """The gateway or the cluster would not run the agent. codes: `FAILS_ON_CLUSTER` for the cluster."""
 
     codes: tuple[str, ...]
@@ -381,8 +381,7 @@ def _code(outcome: Outcome) -> Any:
 # What becomes of all of them
 
 
-@dataclass(slots=True)
-class Row:
+class Row(msgspec.Struct):
     """The requests with one verdict. examples: ids of exchanges."""
 
     verdict: Verdict

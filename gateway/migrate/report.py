@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
@@ -30,8 +30,7 @@ from gateway.migrate.upgrade import Offer, Refused
 from gateway.routing.table import shares
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterInfo:
+class ClusterInfo(msgspec.Struct, frozen=True):
     """What the report says of the cluster. notes: what its reader should know."""
 
     name: str

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from gateway.agents.documents import needed, needed_connector, read_profile
 from gateway.agents.errors import lookup_error
@@ -86,8 +87,7 @@ def scan(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(msgspec.Struct, frozen=True):
     """The response to a `GET`. body: None if it is not a document."""
 
     status: int

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from opensearchpy import OpenSearch, RequestsHttpConnection
 from opensearchpy.exceptions import ConnectionError as NoConnection
 from opensearchpy.exceptions import ConnectionTimeout, SerializationError, SSLError, TransportError
@@ -23,8 +23,7 @@ _READS = ("GET", "HEAD")
 _POOL = 16
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A cluster's answer. body: {} if it is not a JSON object."""
 
     status: int

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.agents.documents import Document, needed_connector, provider_of, read_profile
 from gateway.agents.rules import Rule
@@ -36,8 +38,7 @@ EXECUTOR = "executor_agent_id"
 """The parameter of a planner that names the agent which runs its steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Documents:
+class Documents(msgspec.Struct, frozen=True):
     """Agents, models and connectors by id, as GET shows them, and properties of their cluster.
 
     others: the agents that flows among `agents` run, if those were read.
@@ -49,7 +50,7 @@ class Documents:
     connectors: Mapping[str, Document]
     rules: tuple[Rule, ...] = ()
     unified_api: bool | None = None
-    others: Mapping[str, Document] = field(default_factory=dict)
+    others: Mapping[str, Document] = msgspec.field(default_factory=dict)
 
     def profile(self, agent_id: str) -> AgentProfile:
         """Return the agent's profile.
@@ -81,8 +82,7 @@ class Documents:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(msgspec.Struct, frozen=True):
     """What an upgrade changes for one agent.
 
     calls: number of legacy calls that were rendered before and after. differing: those that render differently.
@@ -154,8 +154,7 @@ class Effects:
         return replace(self._known[key], agent_id=old.id, name=old.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True):
     """An upgrade that is proved and can be applied.
 
     key: the connector (`Documents.key`). models: those that the upgrade affects. deployed: those of them whose
@@ -188,8 +187,7 @@ class Offer:
         return list(all_calls(self.steps, self.models, self.deployed))
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """A connector that stays unchanged, or an agent whose connector is unknown.
 
     names: those of the agents `named`. advice: what helps in place of an upgrade, "" for nothing.

@@ -7,8 +7,9 @@ parameters.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, StrEnum
+
+import msgspec
 
 from gateway.notices import Notice
 
@@ -59,8 +60,7 @@ class Generation(Enum):
     UNIFIED_V2 = "unified_v2"
 
 
-@dataclass(frozen=True, slots=True)
-class Abilities:
+class Abilities(msgspec.Struct, frozen=True):
     """What a cluster of a generation does with a request.
 
     native: the input types it takes as `input` when the unified API is on.

@@ -6,8 +6,9 @@ All parameter values are strings, as ML Commons stores them (docs/evidence/facts
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from gateway.mlcommons.generations import AgentType, Generation
 from gateway.mlcommons.tool_types import Calls, type_of
@@ -28,8 +29,7 @@ def overlay(under: Parameters, over: Parameters) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Connector:
+class Connector(msgspec.Struct, frozen=True):
     """A connector's predict action and parameters. id is "" for one embedded in a model.
 
     post_process: the cluster makes something else of the LLM's response (`post_process_function`).
@@ -39,12 +39,11 @@ class Connector:
     protocol: str
     url: str
     request_body: str
-    parameters: Parameters = field(default_factory=dict)
+    parameters: Parameters = msgspec.field(default_factory=dict)
     post_process: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(msgspec.Struct, frozen=True):
     """A remote model. required_inputs: parameter names its `interface.input` JSON schema requires as strings."""
 
     id: str
@@ -52,8 +51,7 @@ class Model:
     required_inputs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """A tool of an agent. model: the LLM of a tool that calls one, None if it is not read (`gateway.agents.documents`).
 
     agent: the flow that an AgentTool of a flow runs, connector: what a ConnectorTool calls; None if it is not read.
@@ -62,8 +60,8 @@ class Tool:
 
     type: str
     name: str
-    parameters: Parameters = field(default_factory=dict)
-    config: Parameters = field(default_factory=dict)
+    parameters: Parameters = msgspec.field(default_factory=dict)
+    config: Parameters = msgspec.field(default_factory=dict)
     model: Model | None = None
     agent: AgentProfile | None = None
     connector: Connector | None = None
@@ -104,8 +102,7 @@ class Tool:
         return own if self.agent is None else self.agent.models
 
 
-@dataclass(frozen=True)
-class AgentProfile:
+class AgentProfile(msgspec.Struct, frozen=True, dict=True):
     """An agent, its LLM and what their documents say.
 
     type: flow, conversational_flow, conversational, plan_execute_and_reflect, conversational_v2, …
@@ -130,9 +127,9 @@ class AgentProfile:
     app_type: str = ""
     memory_type: str = ""
     memory_container: str = ""
-    parameters: Parameters = field(default_factory=dict)
+    parameters: Parameters = msgspec.field(default_factory=dict)
     llm: Model | None = None
-    llm_parameters: Parameters = field(default_factory=dict)
+    llm_parameters: Parameters = msgspec.field(default_factory=dict)
     tools: tuple[Tool, ...] = ()
     model_provider: str = ""
     provider: str = ""

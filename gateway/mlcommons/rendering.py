@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gateway.mlcommons.agents import behaviour_of
 from gateway.mlcommons.agents.flow import LlmStep
@@ -65,8 +66,7 @@ def payload(model: Model, values: Mapping[str, str], raw_parameters: bool) -> st
     return expand(template, overlay(model.connector.parameters, values), filling.look_up)
 
 
-@dataclass(frozen=True, slots=True)
-class _Filling:
+class _Filling(msgspec.Struct, frozen=True):
     """The values for the placeholders of a connector's template. raw: the names of values inserted unescaped.
 
     A class, because a nested function that calls itself is a reference cycle, which would hold the values until the

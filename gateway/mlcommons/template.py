@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 PREFIX = "${parameters."
 SUFFIX = "}"
@@ -175,8 +176,7 @@ HOSTILE = 'x"}]},{"text":"\\ $ {y} \n[1]'
 """A worst case of a remembered turn or a tool's output: quotes, JSON, and signs that have a meaning in templates."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeValues:
+class RuntimeValues(msgspec.Struct, frozen=True):
     """Run-time values the gateway can't know: what memory replays, None for nothing, and what earlier tools answer."""
 
     history: str | None = None

@@ -7,9 +7,10 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+
+import msgspec
 
 from gateway.config.memory import Memory
 from gateway.config.policy import UsageBudget
@@ -121,8 +122,7 @@ _WHOSE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(msgspec.Struct, frozen=True):
     """A run's share of one budget. place: of the budget in the settings."""
 
     budget: UsageBudget

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from gateway.config.memory import Memory
 from gateway.config.policy import Policy
@@ -22,8 +22,7 @@ from gateway.shared import Shared, SharedResources
 from gateway.storage.paths import find_file_fault
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
+class Policies(msgspec.Struct, frozen=True):
     """budgets, guardrails: None if there are none. usage_header, notice_header: they are added to answers."""
 
     meter: Meter

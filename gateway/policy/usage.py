@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 from urllib.parse import quote
+
+import msgspec
 
 from gateway.config.policy import Price
 from gateway.observe.metrics import UsageMetrics
@@ -45,8 +46,7 @@ UNKNOWN = "unknown"
 _MODEL_CHARACTERS = "!#$&'()*+,/:<>?@[]^_`{|}~ "
 
 
-@dataclass(frozen=True, slots=True)
-class Llm:
+class Llm(msgspec.Struct, frozen=True):
     """The LLM of an agent. provider, model: "" if it is not known."""
 
     provider: str = ""

@@ -7,12 +7,13 @@ rules from docs/evidence/providers.md.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, assert_never
 from urllib.parse import unquote
+
+import msgspec
 
 from gateway.providers import media, recognition, responses
 from gateway.providers.base import Claim, ConnectorHints, Evidence, LlmResponse, Provider
@@ -70,7 +71,7 @@ ANTHROPIC = Capabilities(
     merges_turns=True,  # [D] results must be in the message right after their calls
     calls_apart=True,  # [I]
 )
-BEDROCK_INVOKE = dataclasses.replace(
+BEDROCK_INVOKE = msgspec.structs.replace(
     ANTHROPIC, label="Anthropic Messages on Bedrock", media=_BEDROCK_MEDIA, tool_media=_BEDROCK_MEDIA
 )
 

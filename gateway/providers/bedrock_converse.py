@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, assert_never
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from gateway.providers import recognition, responses
 from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider

@@ -5,11 +5,12 @@ The rules are those of docs/evidence/providers.md, "Amazon Nova on InvokeModel".
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import unquote
+
+import msgspec
 
 from gateway.providers import recognition
 from gateway.providers.base import Claim, ConnectorHints, Evidence
@@ -29,7 +30,7 @@ _MEDIA: MediaTable = {  # [D]
     "audio": {"base64": _AUDIO, "s3": _AUDIO},
 }
 
-NOVA = dataclasses.replace(
+NOVA = msgspec.structs.replace(
     BEDROCK,
     label="Amazon Nova on InvokeModel",
     media=_MEDIA,

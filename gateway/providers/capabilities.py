@@ -3,15 +3,16 @@
 The mapping code asks the table and decides nothing of the kind by itself. Marks in the tables are those of
 docs/evidence/providers.md: [M] read from the vendor's SDK, [D] the vendor's documentation, [I] the service's own
 errors as quoted in public issues, [U] unverified. A rule that is not [M] may differ from model to model, so it is
-one value of the table: for such a model use `dataclasses.replace(TABLE, …)`.
+one value of the table: for such a model use `msgspec.structs.replace(TABLE, …)`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from gateway.unified.formats import FORMATS
 from gateway.unified.model import MediaKind
@@ -29,16 +30,14 @@ TOOL_ERROR_TEXT = "(the tool failed)"
 V2_LABEL = "An agent of type conversational_v2"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
+class RequestLimits(msgspec.Struct, frozen=True):
     """What one request may hold. media: kind → how many. bytes: of all media together, as base64; 0 for no limit."""
 
-    media: Mapping[str, int] = field(default_factory=dict)
+    media: Mapping[str, int] = msgspec.field(default_factory=dict)
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(msgspec.Struct, frozen=True):
     """One provider's limits.
 
     label: the provider's name in sentences.
@@ -74,9 +73,9 @@ class Capabilities:
     media_roles: frozenset[Role] = frozenset({"user"})
     text_documents: frozenset[str] = frozenset()
     text_sources: frozenset[str] = frozenset()
-    native: Mapping[str, frozenset[Role]] = field(default_factory=dict)
-    url_patterns: Mapping[str, str] = field(default_factory=dict)
-    mime_overrides: Mapping[tuple[MediaKind, str], str] = field(default_factory=dict)
+    native: Mapping[str, frozenset[Role]] = msgspec.field(default_factory=dict)
+    url_patterns: Mapping[str, str] = msgspec.field(default_factory=dict)
+    mime_overrides: Mapping[tuple[MediaKind, str], str] = msgspec.field(default_factory=dict)
     tool_name: str = r"[a-zA-Z0-9_-]{1,64}"
     tool_id_characters: str = ""
     tool_id_length: int = 64

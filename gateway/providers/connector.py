@@ -6,9 +6,10 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
+
+import msgspec
 
 from gateway.config.schema import Secret
 
@@ -24,8 +25,7 @@ _NOT_IN_NAMES = re.compile(r"[^\w\s.,!?():@\-/'\"]")
 """What ML Commons 3.x refuses in the names and descriptions of models and connectors (source, 3.6.0.0)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
+class ModelSpec(msgspec.Struct, frozen=True):
     """The `model` block of a registration.
 
     model_id: the provider's name for the model. provider: the provider's name, such as `bedrock/converse`.
@@ -36,8 +36,8 @@ class ModelSpec:
 
     model_id: str
     provider: str
-    credential: Mapping[str, Secret] = field(default_factory=dict)
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    credential: Mapping[str, Secret] = msgspec.field(default_factory=dict)
+    parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
     url: str = ""
 
 

@@ -6,9 +6,9 @@ turn, tool calls and results are paired and have their final ids, and documents 
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from typing import assert_never
+
+import msgspec
 
 from gateway.providers import media
 from gateway.providers.capabilities import Capabilities, Role
@@ -30,8 +30,7 @@ from gateway.unified.model import (
 from gateway.unified.roles import meaning_of
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(msgspec.Struct, frozen=True):
     """A checked conversation: the hoisted system texts, the turns to write, and the changes so far."""
 
     system: list[str]
@@ -101,7 +100,7 @@ def _block(block: ContentBlock, role: Role, limits: Capabilities, findings: Find
             if role != "user":
                 _refuse_role(block, "tool result", role, ["tool", "user"], limits, findings)
             parts = [_result_part(part, limits, findings) for part in block.content]
-            return dataclasses.replace(block, content=tuple(part for part in parts if part is not None))
+            return msgspec.structs.replace(block, content=tuple(part for part in parts if part is not None))
         case ConverseBlock():
             _check_native(block, role, limits, findings)
             return block

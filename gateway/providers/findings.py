@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from gateway.errors import Problem
 from gateway.notices import Notice
 from gateway.providers.values import Inexpressible
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(msgspec.Struct):
     """Collects problems and notices, so that a refusal names every block at once."""
 
-    problems: list[Problem] = field(default_factory=list)
-    notices: list[Notice] = field(default_factory=list)
+    problems: list[Problem] = msgspec.field(default_factory=list)
+    notices: list[Notice] = msgspec.field(default_factory=list)
 
     def refuse(self, code: str, place: str, reason: str, *, expected: str = "", received: str = "", help: str) -> None:
         """Add a problem: a block or turn that the provider can't carry."""

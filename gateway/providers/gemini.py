@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, assert_never
+
+from msgspec.structs import replace
 
 from gateway.providers import recognition, responses
 from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider, ToolCall

@@ -9,8 +9,9 @@ import contextlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, assert_never
+
+from msgspec.structs import replace
 
 from gateway.providers import recognition, responses
 from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider, ToolCall

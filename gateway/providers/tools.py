@@ -6,12 +6,12 @@ wrote them; then call and result get an id that the provider accepts.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import groupby, islice
+
+import msgspec
 
 from gateway.providers.capabilities import Capabilities, Role
 from gateway.providers.findings import Findings
@@ -20,8 +20,7 @@ from gateway.unified.model import ContentBlock, ToolResult, ToolUse
 _SHOWN = 80  # characters of an id shown in a problem; each unmatched result names several ids
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """A message with a standard role.
 
     answers: the results of an assistant turn's calls. The turns after it hold them too.
@@ -49,11 +48,10 @@ def run_content(run: Iterable[Turn]) -> list[ContentBlock]:
     return sorted((block for turn in run for block in turn.content), key=lambda block: ranks.get(type(block), 1))
 
 
-@dataclass(slots=True)
-class _Calls:
+class _Calls(msgspec.Struct):
     """The calls of a run that have no result yet, by the client's id; each list in the calls' order."""
 
-    open: dict[str, deque[ToolUse]] = field(default_factory=dict)
+    open: dict[str, deque[ToolUse]] = msgspec.field(default_factory=dict)
 
     def take(self, result: ToolResult) -> ToolUse | None:
         """Remove and return the first call with the result's id; calls without ids are matched by name, then order."""
@@ -66,8 +64,7 @@ class _Calls:
         return call
 
 
-@dataclass(slots=True)
-class _Ids:
+class _Ids(msgspec.Struct):
     """Gives every call the id that the provider gets.
 
     unchanged: given ids that are valid, so that no other call gets them.
@@ -76,8 +73,8 @@ class _Ids:
     limits: Capabilities
     findings: Findings
     unchanged: frozenset[str]
-    used: set[str] = field(default_factory=set)
-    copies: dict[str, int] = field(default_factory=dict)
+    used: set[str] = msgspec.field(default_factory=set)
+    copies: dict[str, int] = msgspec.field(default_factory=dict)
     count: int = 0
 
     def next(self, use: ToolUse) -> str:
@@ -139,7 +136,7 @@ def pair_tool_calls(turns: list[Turn], limits: Capabilities, findings: Findings)
             answers: list[ToolResult] = []
             answered = [_with_result_ids(turn, calls, answers, findings) for turn in run]
             if answers:
-                done[-1] = dataclasses.replace(done[-1], answers=tuple(answers))
+                done[-1] = msgspec.structs.replace(done[-1], answers=tuple(answers))
             done += answered
             _note_moved_results(run, findings)
             _refuse_unanswered(calls, findings)
@@ -152,17 +149,17 @@ def _joined(run: list[Turn], findings: Findings) -> list[Turn]:
     if not any(isinstance(block, ToolUse) for turn in run[:-1] for block in turn.content):
         return run
     findings.note("TURNS_JOINED", run[1].at, "The assistant's turns are joined: a tool call's result must follow it")
-    return [dataclasses.replace(run[0], content=tuple(block for turn in run for block in turn.content))]
+    return [msgspec.structs.replace(run[0], content=tuple(block for turn in run for block in turn.content))]
 
 
 def _with_call_ids(turn: Turn, ids: _Ids, calls: _Calls) -> Turn:
     content: list[ContentBlock] = []
     for block in turn.content:
         if isinstance(block, ToolUse):
-            given, block = block.id, dataclasses.replace(block, id=ids.next(block))
+            given, block = block.id, msgspec.structs.replace(block, id=ids.next(block))
             calls.open.setdefault(given, deque()).append(block)
         content.append(block)
-    return dataclasses.replace(turn, content=tuple(content))
+    return msgspec.structs.replace(turn, content=tuple(content))
 
 
 def _with_result_ids(turn: Turn, calls: _Calls, answers: list[ToolResult], findings: Findings) -> Turn:
@@ -173,10 +170,10 @@ def _with_result_ids(turn: Turn, calls: _Calls, answers: list[ToolResult], findi
             if call is None:
                 _refuse_unmatched(block, calls, findings)
             else:
-                block = dataclasses.replace(block, id=call.id, name=call.name)
+                block = msgspec.structs.replace(block, id=call.id, name=call.name)
                 answers.append(block)
         content.append(block)
-    return dataclasses.replace(turn, content=tuple(content))
+    return msgspec.structs.replace(turn, content=tuple(content))
 
 
 def _refuse_unmatched(result: ToolResult, calls: _Calls, findings: Findings) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from gateway.errors import Problem
 from gateway.notices import Notice
@@ -13,20 +14,18 @@ from gateway.providers.capabilities import Capabilities
 from gateway.unified.model import ClientTools
 
 
-@dataclass(frozen=True, slots=True)
-class MappingOptions:
+class MappingOptions(msgspec.Struct, frozen=True):
     """The operator's choices for the mapping.
 
     roles: client role → one of system, user, assistant, tool (`gateway.unified.roles` has the rule).
     allow_prefill: a conversation may end with an assistant turn where the provider's table has `prefill`.
     """
 
-    roles: Mapping[str, str] = field(default_factory=dict)
+    roles: Mapping[str, str] = msgspec.field(default_factory=dict)
     allow_prefill: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderRequest:
+class ProviderRequest(msgspec.Struct, frozen=True):
     """A conversation in the provider's format.
 
     messages: the value of `Provider.messages_field`, as JSON data. Inline media are tokens (`Base64.token`), so
@@ -43,8 +42,7 @@ class ProviderRequest:
     tools: ClientTools | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectorHints:
+class ConnectorHints(msgspec.Struct, frozen=True):
     """What a connector, model or agent states about its provider; "" where it states nothing.
 
     model_provider: agent `model.model_provider`. llm_interface: `_llm_interface`. url: the predict action's
@@ -67,16 +65,14 @@ class Evidence(Enum):
     TEMPLATE = "the connector's template"
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """A provider's statement that a connector uses its format. reason: why, as a clause (``its URL ends in /x``)."""
 
     evidence: Evidence
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True):
     """A tool call in an LLM's response. id: "" where the provider gave none. signature: as `ToolUse.signature`."""
 
     id: str
@@ -85,16 +81,14 @@ class ToolCall:
     signature: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Token counts of one LLM call. `input_tokens` includes cached tokens."""
 
     input_tokens: int
     output_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class LlmResponse:
+class LlmResponse(msgspec.Struct, frozen=True):
     """An LLM's response. text: its text parts joined, without reasoning. usage: None where it has none.
 
     stop_reason: as Bedrock Converse names it (``end_turn``, ``tool_use``, ``max_tokens``, ``content_filtered``, …), the
@@ -107,8 +101,7 @@ class LlmResponse:
     stop_reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSupport:
+class ClusterSupport(msgspec.Struct, frozen=True):
     """How ML Commons itself supports a provider: by function calling and in the `model` block of 3.5 and later.
 
     llm_interface: the `_llm_interface` of its function calling. since: the first release that has it.
@@ -126,9 +119,9 @@ class ClusterSupport:
     tool_config: str
     user_turn: str
     body_members: frozenset[str]
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
     has_system_slot: bool = True
-    calling_parameters: Mapping[str, str] = field(default_factory=dict)
+    calling_parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
     v2: Capabilities | None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gateway.errors import GatewayError, SessionNotFound, UnresolvedAgent
 from gateway.memory.rest import find_session_id

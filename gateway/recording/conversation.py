@@ -10,11 +10,11 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.errors import GatewayError
 from gateway.execute.run_answer import RunAnswer, decode, read_answer

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
 import pybase64
+from msgspec.structs import replace
 
 from gateway.execute.run_answer import RunAnswer, read_answer
 from gateway.execute.run_events import NOT_READ, AnswerReader

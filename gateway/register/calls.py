@@ -6,8 +6,9 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from gateway.config.schema import Secret
 from gateway.errors import UpstreamTimeout, UpstreamUnavailable
@@ -48,8 +49,7 @@ class SecretMasker:
         return self._pattern.sub(HIDDEN, text) if self._pattern else text
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """A whole response. document: its JSON object, None if it is not one. reason: of the error, with secrets hidden."""
 
     status: int

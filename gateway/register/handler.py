@@ -6,10 +6,10 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.agents.errors import FailedLookup
 from gateway.agents.lookup import Credentials

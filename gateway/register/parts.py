@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gateway.agents.lookup import document_path
 from gateway.errors import GatewayError, Problem
@@ -33,8 +34,7 @@ _MOST = 200
 """Documents in one search. Each attempt of a registration makes a few with one tag, and few agents use MCP."""
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """A document that was made. kind: connectors, model_groups, models or agents."""
 
     kind: str
@@ -55,8 +55,7 @@ class Made:
         return ", ".join(f"{method} {path}" for method, path in self.removal)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A document found by a search. order: sort key by the time of writing."""
 
     made: Made
@@ -127,8 +126,7 @@ def _read_hit(kind: str, hit: Mapping[str, Any]) -> Found:
     return Found(Made(kind, str(hit["_id"])), source, order)
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(msgspec.Struct, frozen=True):
     """The gateway's notes in an agent that it made; empty for any other agent."""
 
     model_id: str = ""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.agents.lookup import document_path
 from gateway.errors import InvalidInput, Problem

@@ -14,8 +14,9 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gateway.agents.lookup import AUTH_HEADERS, document_path
 from gateway.errors import GatewayError, IdempotencyKeyReused, Problem, RegistrationFailed
@@ -35,8 +36,7 @@ once")."""
 _WHO = AUTH_HEADERS - {"x-forwarded-for"}
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Identity of a registration. tag: 32 hex digits. digest: of the body. keyed: the client sent a key."""
 
     tag: str
@@ -69,8 +69,7 @@ def _slow_hash(salt: str, text: str) -> str:
     return hashlib.scrypt(raw, salt=spice, dklen=16, **_COST).hex()
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """The agent to use. own: this attempt made it. checked: a search found it. left: problems with removals."""
 
     agent_id: str

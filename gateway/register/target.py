@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from gateway.config.schema import Secret
 from gateway.errors import InvalidInput, Problem
 from gateway.mlcommons.generations import FLOW_TYPES, AgentType
@@ -38,8 +40,7 @@ class McpServer:
     tools: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(msgspec.Struct, frozen=True):
     """A `POST /_plugins/_ml/agents/_register` that needs the gateway's help.
 
     document: the body without `model` and `mcp`, so without a credential. type: the agent's type, lower case, in
@@ -115,8 +116,7 @@ ENABLE_MCP = f'PUT /_cluster/settings {{"persistent":{{"{MCP_SETTING}":true}}}}'
 """The call with which an administrator allows MCP connectors."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """The cluster a registration goes to.
 
     version: (2, 19, 0). unified_api, mcp_enabled: the settings `plugins.ml_commons.unified_agent_api_enabled` and

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.agents.errors import AgentNotFound, LookupUnavailable
 from gateway.config.schema import Settings

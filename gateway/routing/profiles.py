@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from gateway.agents.rules import keeps_sessions
 from gateway.config.schema import Settings

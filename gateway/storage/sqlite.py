@@ -6,8 +6,9 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from gateway.storage.paths import make_file
 
@@ -23,8 +24,7 @@ class ForeignFile(Exception):
 Statement = str | Callable[[sqlite3.Connection], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """What a file holds.
 
     application_id: marks the file (`PRAGMA application_id`). setting: names its path. migrations: the statements of

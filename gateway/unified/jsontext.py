@@ -15,9 +15,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
+
+import msgspec
 
 from gateway.errors import InvalidInput, Problem
 from gateway.unified.jsonstrings import WINDOW, Unreadable, end_of_escaped
@@ -33,8 +34,7 @@ _UNSAFE = re.compile("[\x00\ud800-\udfff]")
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class _BadNumber:
+class _BadNumber(msgspec.Struct, frozen=True):
     """Marks a number that can't be read safely in the decoded data."""
 
     text: str

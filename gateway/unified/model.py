@@ -11,9 +11,10 @@ request is serialised.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
+
+import msgspec
 
 MediaKind = Literal["image", "video", "document", "audio"]
 MEDIA_KINDS: tuple[MediaKind, ...] = ("image", "video", "document", "audio")
@@ -27,8 +28,7 @@ class InputType(Enum):
     MESSAGES = "messages"
 
 
-@dataclass(frozen=True, slots=True)
-class Base64:
+class Base64(msgspec.Struct, frozen=True, eq=False):
     """Inline media: standard base64 with padding, no `data:` prefix, no whitespace.
 
     data: the base64 text as ASCII bytes. token: ASCII letters, digits and underscores only, so that no escaping changes
@@ -36,14 +36,19 @@ class Base64:
     """
 
     data: bytes | memoryview
-    token: str = field(compare=False)
+    token: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Base64) and self.data == other.data
+
+    def __hash__(self) -> int:
+        return hash(self.data)
 
     def __repr__(self) -> str:
         return f"Base64({len(self.data)} bytes, {self.token})"
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
+class Url(msgspec.Struct, frozen=True):
     """Media by reference: an http(s), s3 or gs URL; `bucket_owner` only for s3 (a 12-digit account id)."""
 
     url: str
@@ -58,8 +63,7 @@ class Url:
 Source = Base64 | Url
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """A text block, exactly as the client wrote it. signature: as `ToolUse.signature`."""
 
     text: str
@@ -67,8 +71,7 @@ class Text:
     signature: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Media:
+class Media(msgspec.Struct, frozen=True):
     """An image, video, document or audio block.
 
     format: normalised (``jpeg`` for jpg, ``md`` for markdown, ``html`` for htm, ``three_gp`` for 3gp); "" for media by
@@ -85,8 +88,7 @@ class Media:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUse(msgspec.Struct, frozen=True):
     """The assistant's call of a tool; `input` is a JSON object. id is "" when the client gave none.
 
     signature: what ties the model's thoughts to the call (Gemini), and has to come back with it; "" without one.
@@ -99,16 +101,14 @@ class ToolUse:
     signature: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Json:
+class Json(msgspec.Struct, frozen=True):
     """A JSON value inside a tool result."""
 
     value: Any
     at: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(msgspec.Struct, frozen=True):
     """The result of the tool call `id`. is_error: the tool failed."""
 
     id: str
@@ -118,8 +118,7 @@ class ToolResult:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ConverseBlock:
+class ConverseBlock(msgspec.Struct, frozen=True):
     """A block that only Bedrock Converse has, with its JSON `value` as written.
 
     kind: reasoningContent, guardContent, cachePoint, citationsContent or searchResult.
@@ -133,8 +132,7 @@ class ConverseBlock:
 ContentBlock = Text | Media | ToolUse | ToolResult | ConverseBlock
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """One turn. `role` is the client's own string (system, developer, user, assistant, tool or any other)."""
 
     role: str
@@ -147,8 +145,7 @@ class Message:
         return all(isinstance(block, Text) and not block.text.strip() for block in self.content)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(msgspec.Struct, frozen=True):
     """A tool as it is declared to an LLM. schema: the JSON schema of its input. strict: as OpenAI means it."""
 
     name: str
@@ -162,8 +159,7 @@ class ToolSpec:
         return {"name": self.name, **({"description": self.description} if self.description else {})}
 
 
-@dataclass(frozen=True, slots=True)
-class ClientTools:
+class ClientTools(msgspec.Struct, frozen=True):
     """Tools that the client runs itself. required: the LLM must call one of them; only: this one, "" for any."""
 
     specs: tuple[ToolSpec, ...]
@@ -171,8 +167,7 @@ class ClientTools:
     only: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentInput:
+class AgentInput(msgspec.Struct, frozen=True):
     """The whole unified input. TEXT and CONTENT_BLOCKS are one message of role ``user`` placed at ``input``.
 
     tools: those that stand beside `input`; None without any.

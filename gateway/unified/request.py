@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.errors import BodyTooLarge, InvalidInput
 from gateway.unified.client_tools import MEMBERS, read_client_tools
@@ -31,8 +33,7 @@ class RequestKind(Enum):
     UNIFIED = "unified"
 
 
-@dataclass(frozen=True, slots=True)
-class ExecuteRequest:
+class ExecuteRequest(msgspec.Struct, frozen=True):
     """An `_execute` body, read.
 
     input: None when legacy. parameters, other: the client's `parameters`, and its top-level members other than
@@ -44,10 +45,10 @@ class ExecuteRequest:
     kind: RequestKind
     input: AgentInput | None
     extracted: ExtractedBody
-    parameters: dict[str, Any] = field(default_factory=dict)
-    other: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    other: dict[str, Any] = msgspec.field(default_factory=dict)
     placeholders: int = 0
-    offered: dict[str, Any] = field(default_factory=dict)
+    offered: dict[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def is_small(self) -> bool:

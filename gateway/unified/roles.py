@@ -9,8 +9,9 @@ text. Every role that is sent as another one is reported (`ROLE_MAPPED`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+import msgspec
 
 from gateway.notices import Notice
 from gateway.unified.model import AgentInput, ContentBlock, ConverseBlock, Media, Message, Text, ToolResult
@@ -23,8 +24,7 @@ NO_ROLES: Mapping[str, str] = {}
 """A table of the operator's without an entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoleMeaning:
+class RoleMeaning(msgspec.Struct, frozen=True):
     """The meaning of a role.
 
     name: the role as the client wrote it. standard: the role it is sent as. is_known: False for a role that is

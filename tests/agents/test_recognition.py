@@ -1,9 +1,9 @@
 """How the provider of an agent's LLM is recognised."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.agents.documents import connector_hints, provider_of, read_profile
 from gateway.agents.rules import Rule

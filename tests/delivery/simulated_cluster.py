@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.agents.documents import read_profile
 from gateway.agents.reader import read_agents, run
@@ -39,8 +41,7 @@ CONTENT = Template(
 )
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """What became of a client's request.
 
     input: the client's input, None if it could not be read. rewritten, error: the gateway's rewrite or its

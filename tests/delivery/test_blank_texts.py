@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.execute.rewrite import RewriteOptions, rewrite_input
 from gateway.mlcommons.profile import AgentProfile

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.delivery import search
 from gateway.execute.rewrite import RewriteOptions

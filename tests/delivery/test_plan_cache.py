@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import gc
 import weakref
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.delivery import plan_cache
 from gateway.delivery.call_model import CallModelCache

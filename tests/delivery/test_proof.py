@@ -6,10 +6,10 @@ import contextlib
 import gc
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.delivery import plan, proof, search, system_text
 from gateway.delivery.call_model import CallModel

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.agents.rules import Rule
 from gateway.delivery.advice import COMPLETES_TEXT, NAME_OR_TEXT, NO_MESSAGES_HERE

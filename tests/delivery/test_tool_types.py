@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.agents.documents import read_profile
 from gateway.delivery.escaping import is_inert

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.delivery.template_change import with_upgrades
 from gateway.errors import UndeliverableContent

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.delivery.plan import Plan
 from gateway.errors import UndeliverableContent

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.errors import GatewayError
 from gateway.execute.rewrite import RewriteOptions, rewrite_native

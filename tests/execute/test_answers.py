@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,14 +58,14 @@ def without_filter(profile: AgentProfile) -> AgentProfile:
         return {name: value for name, value in parameters.items() if name != "response_filter"}
 
     def plain_model(model: Any) -> Any:
-        connector = dataclasses.replace(model.connector, parameters=plain(model.connector.parameters))
-        return dataclasses.replace(model, connector=connector)
+        connector = msgspec.structs.replace(model.connector, parameters=plain(model.connector.parameters))
+        return msgspec.structs.replace(model, connector=connector)
 
     tools = [
-        dataclasses.replace(tool, parameters=plain(tool.parameters), model=tool.model and plain_model(tool.model))
+        msgspec.structs.replace(tool, parameters=plain(tool.parameters), model=tool.model and plain_model(tool.model))
         for tool in profile.tools
     ]
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         profile,
         parameters=plain(profile.parameters),
         llm=profile.llm and plain_model(profile.llm),
@@ -316,11 +316,11 @@ def test_every_provider_is_read(name: str) -> None:
             "usage": {"tokens": {"input_tokens": 3.0, "output_tokens": 5.0}},
         },
     }
-    profile = dataclasses.replace(without_filter(FLOW), provider=provider(name).name)
+    profile = msgspec.structs.replace(without_filter(FLOW), provider=provider(name).name)
     body = legacy({"name": "response", "result": json.dumps(responses[name])})
     usage = Usage(3, 5, 8)
     assert read_answer(profile, body) == RunAnswer("a", (text_message("a", usage),), usage, "max_tokens")
-    unknown = dataclasses.replace(profile, provider="")
+    unknown = msgspec.structs.replace(profile, provider="")
     assert read_answer(unknown, body) == read_answer(profile, body)
 
 

@@ -199,8 +199,8 @@ async def test_a_refused_input_is_given_back_without_a_collection(
     inputs: list[weakref.ref[AgentInput]] = []
     original = execute_handler.read_execute
 
-    class Seen(AgentInput):
-        __slots__ = ("__weakref__",)
+    class Seen(AgentInput, weakref=True):
+        """An input that a weak reference can follow."""
 
     def read_execute(*args: Any) -> Any:
         request = original(*args)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.execute.reporter import Reporter
 from gateway.observe.logs import configure

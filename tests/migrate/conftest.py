@@ -8,11 +8,12 @@ import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import urllib3
+from msgspec.structs import replace
 
 from gateway.app import Gateway, build
 from gateway.cli import run

@@ -8,8 +8,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gateway.execute.rewrite import RewriteOptions
 from gateway.providers.base import MappingOptions
@@ -19,8 +22,7 @@ USER, ASSISTANT, SYSTEM = "user", "assistant", ("system", "developer")
 MEDIA = ("image", "document", "video", "audio")
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True):
     """A request: its `input`, the caller's own parameters, what memory holds, and the operator's choices.
 
     strict: the simulated LLM checks the request. It knows no model that continues assistant turns.

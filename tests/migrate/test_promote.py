@@ -7,11 +7,11 @@ answers to it are given.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.config.load import load
 from gateway.config.routes import AgentRoute, RouteTarget

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.delivery.template_change import find_change, with_upgrades
 from gateway.migrate.proof import QUESTIONS, agent_proof, outcomes, raw_proof

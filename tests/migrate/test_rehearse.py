@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.migrate.recorded import Options, Reason, RecordedRun, read_run
 from gateway.migrate.rehearse import Kind, Rehearsal, RehearsedAgent, Tally, Verdict

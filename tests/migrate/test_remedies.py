@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.delivery.template_change import command
 from gateway.errors import Problem

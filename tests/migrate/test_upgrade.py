@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.delivery.template_change import Code
 from gateway.migrate.steps import MADE, Call, Step, marker, part

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from gateway.execute.body import replace_members
 from gateway.execute.policy_handler import _changed_body

@@ -10,10 +10,11 @@ import asyncio
 import json
 import tempfile
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.agents.holds import LONGEST_HOLD, Holds

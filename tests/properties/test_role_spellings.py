@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.execute.rewrite import RewriteOptions
 from gateway.providers.base import MappingOptions

@@ -1,8 +1,8 @@
 """The tables, cell by cell against the SDKs, and each switch for what differs from model to model."""
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.providers.anthropic_messages import ANTHROPIC, BEDROCK_INVOKE, AnthropicMessages, BedrockInvokeAnthropic
@@ -123,7 +123,7 @@ TOOLS = [
 
 def bedrock_with(conversation: Any, **changes: Any) -> list[dict[str, Any]]:
     agent_input = parse(conversation)
-    provider = BedrockConverse(dataclasses.replace(BEDROCK, **changes))
+    provider = BedrockConverse(msgspec.structs.replace(BEDROCK, **changes))
     messages: list[dict[str, Any]] = fill(provider.map(agent_input, MappingOptions()).messages, agent_input)
     return messages
 

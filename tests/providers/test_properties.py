@@ -2,12 +2,12 @@
 places in the input. There is no third outcome."""
 
 import base64
-import dataclasses
 import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
@@ -312,14 +312,16 @@ def test_a_text_is_carried_whatever_it_says(name: str, agent_input: AgentInput) 
 
     def marked(block: Any) -> Any:
         if isinstance(block, ToolResult):
-            return dataclasses.replace(block, content=tuple(marked(part) for part in block.content))
+            return msgspec.structs.replace(block, content=tuple(marked(part) for part in block.content))
         if not isinstance(block, Text) or not block.text.strip():
             return block
         marker = f"marker{len(texts)}word"
         texts[marker] = block.text
         return Text(marker, block.at)
 
-    messages = tuple(dataclasses.replace(m, content=tuple(marked(b) for b in m.content)) for m in agent_input.messages)
+    messages = tuple(
+        msgspec.structs.replace(m, content=tuple(marked(b) for b in m.content)) for m in agent_input.messages
+    )
     outcomes = [
         outcome(provider, conversation) for conversation in (agent_input, AgentInput(agent_input.type, messages))
     ]

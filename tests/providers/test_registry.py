@@ -1,11 +1,11 @@
 """Providers are found by entry point: ours, a third party's, and a broken one that must not stop the rest."""
 
 import sys
-from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.providers import registry
 from gateway.providers.base import ConnectorHints, MappingOptions

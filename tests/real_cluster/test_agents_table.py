@@ -9,11 +9,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import urllib3
+from msgspec.structs import replace
 
 from gateway.cli import run
 from gateway.migrate.proof import KINDS

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from .agents import MODEL, WIRES, Agent, Api, agent_body, connect, register
@@ -243,7 +243,7 @@ def test_model_tool_inside_a_conversational_agent_inherits_the_requests_body(
 
 
 def test_conversational_sets_system_prompt_over_the_connectors_own(api: Api, llm: LLM) -> None:
-    own = dataclasses.replace(
+    own = msgspec.structs.replace(
         WIRES["bedrock"], parameters=WIRES["bedrock"].parameters | {"system_prompt": "the connector's own"}
     )
     _, model_id = connect(api, llm.url, "bedrock", "tutorial", own)
@@ -260,7 +260,7 @@ def test_system_prompt_of_the_caller_wins(execute: Execute) -> None:
 
 
 def test_connector_for_claude_v2_gets_an_interface_that_requires_inputs(api: Api, llm: LLM) -> None:
-    old = dataclasses.replace(
+    old = msgspec.structs.replace(
         WIRES["bedrock"], parameters=WIRES["bedrock"].parameters | {"model": "anthropic.claude-v2"}
     )
     _, model_id = connect(api, llm.url, "bedrock", "tutorial", old)

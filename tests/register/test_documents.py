@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.mlcommons.profile import MARKS
@@ -175,7 +175,7 @@ def test_v2_and_its_memory_where_there_are_none() -> None:
         assert made(document, target)["memory"] == {"type": "conversation_index", "window_size": 3}
 
 
-ONE_RUN = dataclasses.replace(V2_19, keeps_sessions=False)
+ONE_RUN = msgspec.structs.replace(V2_19, keeps_sessions=False)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ The turns are written as text, as `as_one_text` does, and each medium stays in i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate

@@ -9,8 +9,9 @@ carries the fragments through it ("Deferred splice").
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from gateway.config.memory import Memory
 from gateway.config.problems import ConfigError, ConfigProblem
@@ -15,8 +16,7 @@ from gateway.storage.paths import expand, find_fault, find_file_fault, state_dir
 Problems = Iterator[ConfigProblem]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A store.
 
     build: returns it, not started, from the settings and the cluster's first address. one_host: gateways on several

@@ -12,7 +12,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, takewhile
 from pathlib import Path
@@ -97,8 +96,7 @@ _PROBE = b"probe"
 """In place of the hash of a medium: no hash is so short."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(msgspec.Struct, frozen=True):
     """A message as it is written. media: large texts by their place in the content, as JSON."""
 
     role: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from gateway.config.inspector import Inspector
 from gateway.config.problems import ConfigProblem
@@ -24,8 +25,7 @@ from gateway.storage.paths import find_fault, find_file_fault
 Problems = Iterator[ConfigProblem]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A store. build: returns it, without opening files or connections yet. check: what is wrong with its settings."""
 
     build: Callable[[Inspector, Logger], RecordSink]

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+import msgspec
+
 RawHeader = tuple[bytes, bytes]
 
 EMPTY_PAYLOAD = hashlib.sha256(b"").hexdigest()
@@ -39,8 +41,7 @@ class Keys:
     token: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """The scope of a derived key: one day (``YYYYMMDD``), region and service."""
 
     date: str
