@@ -97,7 +97,7 @@ def _read(
         document = parse(extracted)
         if not concerns(document):
             return None
-        check(document, problems, limits.depth)
+        check(document, extracted.text, problems, limits.depth)
         problems.check()
     except InvalidInput as error:
         raise InvalidInput.of([replace(problem, received="") for problem in error.problems]) from None

@@ -16,6 +16,7 @@ EXPECTED_INPUT = "string, array of content blocks, or array of messages"
 HARMLESS = frozenset({"id", "message_id", "tracking_id", "metadata", "created_at", "updated_at"})
 _FREQUENT = frozenset({"role", "content"})
 """The members of most messages."""
+_PLAIN_ROLES = ("user", "assistant", "system", "developer")
 _EXPECTED_CONTENT = "string, or non-empty array of content blocks"
 
 
@@ -104,6 +105,8 @@ def _sort(item: Any) -> InputType | None:
 
 def _read_message(reading: Reading, item: dict[str, Any], at: str) -> list[Message]:
     """Return the message in a list; an empty list if it has no role."""
+    if (plain := _read_plain_message(reading, item, at)) is not None:
+        return [plain]
     message = Fields(reading, item, at)
     role = message.name("role")
     calls = call_id = ""
@@ -130,6 +133,25 @@ def _read_message(reading: Reading, item: dict[str, Any], at: str) -> list[Messa
             )
     message.done(HARMLESS)
     return [Message(role, tuple(content), at)] if role else []
+
+
+def _read_plain_message(reading: Reading, item: dict[str, Any], at: str) -> Message | None:
+    """Return a message that is a role and texts, as most are; None for any other, and for one with problems."""
+    if item.keys() != _FREQUENT or item["role"] not in _PLAIN_ROLES:
+        return None
+    place, content = f"{at}.content", item["content"]
+    texts: list[ContentBlock] = []
+    if isinstance(content, str) and reading.is_as_written(content):
+        texts.append(Text(content, place))
+    elif isinstance(content, list):
+        for index, block in enumerate(content):
+            match block:
+                case {"type": "text", "text": str(text)} if len(block) == 2 and reading.is_as_written(text):
+                    texts.append(Text(text, f"{place}[{index}]"))
+                case _:
+                    return None
+        reading.add_items(len(content), place)
+    return Message(item["role"], tuple(texts), at) if texts else None
 
 
 def _read_answer(message: Fields, role: str, calls: str, call_id: str) -> list[ContentBlock]:

@@ -31,6 +31,8 @@ _INT64 = range(-(2**63), 2**63)
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*"', re.DOTALL)
 _COMPLETE_STRINGS = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*")*', re.DOTALL)
 _UNSAFE = re.compile("[\x00\ud800-\udfff]")
+_UNSAFE_ESCAPE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+"""How an unsafe character, or half of a safe one, is written: raw ones are no JSON, or no UTF-8."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -63,7 +65,7 @@ def decode_object(body: bytes | ExtractedBody, limits: ParseLimits | None = None
     extracted = body if isinstance(body, ExtractedBody) else extract(body, limits=limits)
     value = parse(extracted)
     problems = Problems(limits.problems)
-    check(value, problems, limits.depth)
+    check(value, extracted.text, problems, limits.depth)
     problems.check()
     return value
 
@@ -77,9 +79,10 @@ def decode_text(text: str, place: str, reading: Reading) -> Any:
     problems = reading.problems
     before = len(problems)
     try:
-        reading.add_values(count_values(text.encode(), reading.values_left), place)
+        encoded = text.encode()
+        reading.add_values(count_values(encoded, reading.values_left), place)
         value = _loads(text, ExtractedBody(b"", {}))
-        check(value, problems, reading.limits.depth, place)
+        check(value, encoded, problems, reading.limits.depth, place)
     except (ValueError, RecursionError) as error:
         problems.add(place, f"Not valid JSON: {_describe(error)}", "JSON text", shorten(text))
     return None if len(problems) > before else value
@@ -115,13 +118,13 @@ _Path = tuple["_Path", int | str] | None
 """Place of a value: the path of its parent, and its index or key. It is formatted only for a problem."""
 
 
-def check(value: Any, problems: Problems, max_depth: int, place: str = "") -> None:
-    """Add a problem for everything in `value`, as `parse` returned it, that strict JSON refuses.
+def check(value: Any, text: bytes, problems: Problems, max_depth: int, place: str = "") -> None:
+    """Add a problem for everything in `value`, as it was parsed from `text`, that strict JSON refuses.
 
     Raises:
         InvalidInput: there are more problems than are listed.
     """
-    if _is_strict(value, max_depth):
+    if _UNSAFE_ESCAPE.search(text) is None and _is_strict(value, max_depth):
         return
     waiting: list[tuple[Any, _Path, int]] = [(value, None, 1)]
 
@@ -156,14 +159,18 @@ def check(value: Any, problems: Problems, max_depth: int, place: str = "") -> No
 
 
 def _is_strict(value: Any, levels: int) -> bool:
-    """Return True if nothing in `value` is refused, as in most bodies. levels: that it may have."""
-    if isinstance(value, str):
-        return _is_safe(value) or _UNSAFE.search(value) is None
-    if type(value) is dict:
-        return levels > 0 and all(map(_is_safe, value)) and all(_is_strict(one, levels - 1) for one in value.values())
-    if type(value) is list:
-        return levels > 0 and all(_is_strict(one, levels - 1) for one in value)
-    return isinstance(value, _SCALARS)
+    """Return True if nothing but a string in `value` is refused, as in most bodies. levels: that it may have."""
+    items = [value]
+    for _ in range(levels + 1):
+        containers = [item for item in items if type(item) not in _PLAIN]
+        if not containers:
+            return True
+        if not {*map(type, containers)} <= _CONTAINERS:
+            return False
+        items = []
+        for container in containers:
+            items += container.values() if type(container) is dict else container
+    return False
 
 
 def _worth_a_look(value: list[Any] | dict[str, Any]) -> Iterator[tuple[Any, Any]]:
@@ -173,6 +180,8 @@ def _worth_a_look(value: list[Any] | dict[str, Any]) -> Iterator[tuple[Any, Any]
 
 
 _SCALARS = (bool, int, float, type(None))
+_PLAIN = frozenset({*_SCALARS, str})
+_CONTAINERS = frozenset({dict, list})
 
 
 def _is_safe(item: Any) -> bool:

@@ -20,8 +20,8 @@ SMALL_BODY = 1024 * 1024
 """Bytes up to which a body is read on the event loop, if little of it is JSON: most of it is one image, say."""
 SMALL_TEXT = 64 * 1024
 """Bytes of text up to which a request is planned on the event loop."""
-_SMALL_COUNT = 500
-_COSTLY = (b",", b"[", b"{", b'"', b"\\")
+_SMALL_COUNT = 1000
+_COSTLY = b',[{"\\'
 """What makes JSON costly to read: values, strings and escapes."""
 
 
@@ -59,18 +59,20 @@ def is_small(body: bytes) -> bool:
     if len(body) <= _SMALL_COUNT:
         return True
     if len(body) <= SMALL_TEXT:
-        return max(map(body.count, _COSTLY)) <= _SMALL_COUNT
-    return len(body) <= SMALL_BODY and all(_has_few(body, character) for character in _COSTLY)
+        return len(body) - len(body.translate(None, _COSTLY)) <= _SMALL_COUNT
+    return len(body) <= SMALL_BODY and _has_few_signs(body)
 
 
-def _has_few(body: bytes, character: bytes) -> bool:
-    """Return True if `character` occurs at most 500 times in `body`."""
-    position = -1
-    for _ in range(_SMALL_COUNT + 1):
-        position = body.find(character, position + 1)
-        if position < 0:
-            return True
-    return False
+def _has_few_signs(body: bytes) -> bool:
+    """Return True if few signs of `_COSTLY` occur in `body`, without a copy of it."""
+    count = 0
+    for sign in _COSTLY:
+        position = -1
+        while (position := body.find(sign, position + 1)) >= 0:
+            count += 1
+            if count > _SMALL_COUNT:
+                return False
+    return True
 
 
 def count_separators(text: bytes, start: int, end: int) -> int:

@@ -112,7 +112,7 @@ def extract(body: bytes | bytearray, threshold: int = THRESHOLD, limits: ParseLi
         BodyTooLarge: more text remains than the limits allow.
     """
     limits = limits or ParseLimits()
-    spans = list(_long_strings(body, threshold, limits.text)) if len(body) > min(threshold, limits.text) else []
+    spans = list(_long_strings(body, threshold, limits.text)) if _may_have_some(body, threshold, limits) else []
     if not spans:
         return ExtractedBody(bytes(body), {}, limits=limits)
     remaining = _remaining(body, spans)
@@ -140,6 +140,14 @@ def insert(text: bytes, payloads: Mapping[str, Payload]) -> list[Payload]:
             done = match.end()
     pieces.append(text[done:])
     return pieces
+
+
+def _may_have_some(body: bytes | bytearray, threshold: int, limits: ParseLimits) -> bool:
+    """Return False if it is plain that no string of `body` is extracted, as for most bodies."""
+    if len(body) > limits.text or (len(body) > WINDOW and find(body, b"\\") >= 0):
+        return True
+    step = (threshold + 1) // 2  # a string of `threshold` bytes spans one of these parts
+    return any(body.find(b'"', start, start + step) < 0 for start in range(0, len(body) - step + 1, step))
 
 
 _Span = tuple[int, int, bool]

@@ -93,7 +93,7 @@ def read_execute(
     if "input" not in members:
         return _legacy(members, extracted)
     problems = Problems(limits.problems)
-    check(members, problems, limits.depth)
+    check(members, extracted.text, problems, limits.depth)
     problems.check()
     return _unified(members, extracted, roles, is_stored)
 
@@ -125,7 +125,7 @@ def _unified(
 def _legacy(members: dict[str, Any], extracted: ExtractedBody) -> ExecuteRequest:
     reading = Reading(extracted)
     try:
-        check(members, reading.problems, extracted.limits.depth)
+        check(members, extracted.text, reading.problems, extracted.limits.depth)
         reading.problems.check()
         parameters, other = _parameters(reading, members), _other(reading, members)
         reading.problems.check()

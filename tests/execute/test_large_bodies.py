@@ -78,7 +78,7 @@ async def test_small_bodies_stay_on_the_loop(client: Client, moved: list[str]) -
 
 LARGE = {
     "many escapes": b'{"input":"' + rb"a\n" * 40_000 + b'"}',
-    "many values": b'{"input":"a","parameters":{"a":[' + b"1," * 600 + b"1]}}",
+    "many values": b'{"input":"a","parameters":{"a":[' + b"1," * 1100 + b"1]}}",
 }
 DOCUMENT = b'{"type":"document","source":{"type":"base64","format":"%s","data":"' + b"YWJj" * 2000 + b'"}}'
 
@@ -181,7 +181,7 @@ MODEL = b'"model":{"model_id":"m","model_provider":"p"}'
 
 @pytest.mark.parametrize("path", ["_register", "_execute"])
 async def test_registrations_are_read_with_the_same_budget(client: Client, moved: list[str], path: str) -> None:
-    large = b'{"name":"a","input":"x",' + MODEL + b',"a":[' + b"1," * 600 + b"1]}"
+    large = b'{"name":"a","input":"x",' + MODEL + b',"a":[' + b"1," * 1100 + b"1]}"
     assert (await post(client, path, large))[0] == 400
     assert set(moved) <= {"_read_concerned", "parts_of", "read_registration"}
     assert moved

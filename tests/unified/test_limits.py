@@ -209,8 +209,9 @@ def test_a_legacy_text_is_not_limited() -> None:
         (b'{"input":"' + b"a" * 60_000 + b'"}', True),
         (b'{"input":"' + b"a" * 1_000_000 + b'"}', True),
         (b" " * (SMALL_BODY + 1), False),
-        *((character * 501 + b"a" * 60_000, False) for character in (b",", b"[", b"{", b'"', b"\\")),
-        (b'{"a":[' + b"1," * 501 + b"1]}", False),
+        *((sign * 1001 + b"a" * size, False) for sign in (b",", b"[", b"{", b'"', b"\\") for size in (60_000, 900_000)),
+        (b"," * 990 + b"a" * 900_000, True),
+        (b'{"a":[' + b"1," * 1001 + b"1]}", False),
     ],
 )
 def test_small_is_a_matter_of_bytes_values_strings_and_escapes(body: bytes, small: bool) -> None:
