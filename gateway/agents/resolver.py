@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, assert_never
@@ -37,10 +38,12 @@ T = TypeVar("T")
 class ResolvedAgent:
     """An agent's profile with the values derived from it. The resolver drops both together."""
 
-    __slots__ = ("__weakref__", "_derived", "_is_planned", "_is_refused", "profile")
+    __slots__ = ("__weakref__", "_derived", "_is_planned", "_is_refused", "digest", "profile")
 
-    def __init__(self, profile: AgentProfile) -> None:
+    def __init__(self, profile: AgentProfile, digest: bytes = b"") -> None:
+        """Create an agent of which nothing is known but its profile. digest: of what that was read from."""
         self.profile = profile
+        self.digest = digest
         self._derived: dict[Callable[[AgentProfile], Any], Any] = {}
         self._is_planned = self._is_refused = False
 
@@ -236,8 +239,14 @@ class Resolver:
         others = documents.others
 
         def read() -> ResolvedAgent:
+            digest = _digest(agent, models, connectors, others, version, unified_api)
+            if previous is not None and previous.digest == digest:
+                return previous
             profile = read_profile(agent_id, agent, models, connectors, version, self._rules, unified_api, others)
-            return previous if previous is not None and previous.profile == profile else ResolvedAgent(profile)
+            if previous is not None and previous.profile == profile:
+                previous.digest = digest
+                return previous
+            return ResolvedAgent(profile, digest)
 
         return await run_here_if(weight <= SMALL_WEIGHT, read)
 
@@ -293,6 +302,11 @@ class Resolver:
             ),
             "set compatibility.override_main_response_version to false on the cluster",
         )
+
+
+def _digest(*values: object) -> bytes:
+    """Return a short value that is another one for other values."""
+    return hashlib.blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _may_need(
