@@ -1,4 +1,4 @@
-"""From the documents that `GET` agent, model and connector return to an `AgentProfile`. Pure.
+"""Which documents an agent is made of, and from these, as `GET` returns them, to an `AgentProfile`. Pure.
 
 The place of each value is known from the recordings (2.19.0 ``03_get_back``, 3.4.0, 3.6.0, 3.8.0). A value that is
 missing or of the wrong type is reported with its document and path; nothing is guessed.
@@ -7,9 +7,10 @@ missing or of the wrong type is reported with its document and path; nothing is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.agents.rules import Rule, rule_for
@@ -452,3 +453,75 @@ _KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "n
 
 def _kind(value: Any) -> str:
     return "nothing" if value is None else _KINDS.get(type(value), type(value).__name__)
+
+
+DocumentKind = Literal["agents", "models", "connectors"]
+
+SETTINGS_PATH = "/_cluster/settings?include_defaults=true&filter_path=*.plugins.ml_commons.unified_agent_api_enabled"
+"""Without `flat_settings`: with it the keys hold dots and no such filter finds them (recorded, 3.4.0 to 3.8.0)."""
+
+_FIRST_UNIFIED = (3, 5)
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Documents to read, which don't depend on each other. ids: each once; there may be none.
+
+    optional: those that the caller may not read are left out, as if they did not exist.
+    """
+
+    kind: DocumentKind
+    ids: tuple[str, ...]
+    optional: bool = False
+
+
+Found = Mapping[str, Document]
+"""The documents of a batch by id. One that does not exist is left out."""
+
+
+class AgentDocuments(msgspec.Struct, frozen=True):
+    """What was read, by id. others: agents that the flows among `agents` run."""
+
+    agents: Found
+    models: Found
+    connectors: Found
+    others: Found = msgspec.field(default_factory=dict)
+
+
+AgentReader = Generator[Batch, Found, AgentDocuments]
+
+
+def read_agents(agent_ids: Iterable[str], model_ids: Iterable[str] = (), *, follow: bool = False) -> AgentReader:
+    """Read the agents, their models and `model_ids`, and the connectors of all these models and of the agents' tools.
+
+    follow: also the agents that AgentTools of flows run, but none behind those.
+    """
+    agents = yield _batch("agents", agent_ids)
+    run = dict.fromkeys(id_ for document in agents.values() for id_ in run_agents(document)) if follow else ()
+    others = (yield Batch("agents", tuple(run), optional=True)) if run else {}
+    of_agents = (id_ for document in (*agents.values(), *others.values()) for id_ in needed(document))
+    models = yield _batch("models", (*of_agents, *model_ids))
+    connectors = yield _batch("connectors", filter(None, map(needed_connector, models.values())))
+    of_tools = (id_ for document in (*agents.values(), *others.values()) for id_ in tool_connectors(document))
+    if more := tuple(dict.fromkeys(id_ for id_ in of_tools if id_ not in connectors)):
+        connectors = {**connectors, **(yield Batch("connectors", more, optional=True))}
+    return AgentDocuments(agents, models, connectors, others)
+
+
+def run(reader: AgentReader, fetch: Callable[[Batch], Found]) -> AgentDocuments:
+    """Return what `reader` reads with `fetch`."""
+    try:
+        batch = next(reader)
+        while True:
+            batch = reader.send(fetch(batch))
+    except StopIteration as end:
+        documents: AgentDocuments = end.value
+        return documents
+
+
+def may_have_unified_api(version: tuple[int, ...]) -> bool:
+    """Return True if the cluster has the unified agent API, so that `SETTINGS_PATH` says whether it is on."""
+    return version >= _FIRST_UNIFIED
+
+
+def _batch(kind: DocumentKind, ids: Iterable[str]) -> Batch:
+    return Batch(kind, tuple(dict.fromkeys(ids)))

@@ -10,11 +10,19 @@ from typing import Any, Literal, TypeVar, assert_never
 import msgspec
 
 from gateway.agents.cache import SharedCache
-from gateway.agents.documents import Document, read_profile
+from gateway.agents.documents import (
+    SETTINGS_PATH,
+    AgentDocuments,
+    Batch,
+    Document,
+    Found,
+    may_have_unified_api,
+    read_agents,
+    read_profile,
+)
 from gateway.agents.errors import FailedLookup, LookupFailed, lookup_error
 from gateway.agents.holds import Holds
 from gateway.agents.lookup import Credentials, Lookup, get_document, get_json, read_unified_api, read_version
-from gateway.agents.reader import SETTINGS_PATH, AgentDocuments, Batch, Found, may_have_unified_api, read_agents
 from gateway.agents.rules import Rule
 from gateway.agents.size import SMALL_WEIGHT, Scale, is_small, weigh
 from gateway.errors import Problem, UnresolvedAgent

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from gateway.delivery import refusal
 from gateway.delivery.call_model import CallModel, CallModelCache
+from gateway.delivery.candidate import TAIL, neutral_text
 from gateway.delivery.client_tools import leave_out, with_client_tools
 from gateway.delivery.search import Plan, Remembered, Search, map_input
 from gateway.delivery.slots import MARK, QUESTION
-from gateway.delivery.strategies.expect import TAIL, neutral_text
 from gateway.delivery.system_text import fold_system
 from gateway.delivery.target import Question, written
 from gateway.errors import Problem, UndeliverableContent

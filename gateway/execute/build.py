@@ -10,10 +10,10 @@ from gateway.agents.memory import MemoryReader
 from gateway.agents.resolver import Resolver
 from gateway.config.load import ConfigError, ConfigProblem
 from gateway.config.schema import Settings
+from gateway.execute.deliveries import Reporter
 from gateway.execute.handler import Handler
 from gateway.execute.media import Inliner
 from gateway.execute.policy_handler import PolicyHandler
-from gateway.execute.reporter import Reporter
 from gateway.execute.rewriter import Rewriter, read_rules
 from gateway.execute.session_run import SessionRuns
 from gateway.memory.sessions import Sessions

@@ -22,6 +22,7 @@ from gateway.execute.body import is_json
 from gateway.execute.deliveries import (
     DELIVERY,
     QUESTION,
+    Reporter,
     TimedStep,
     delivery_headers,
     delivery_value,
@@ -32,7 +33,6 @@ from gateway.execute.deliveries import (
 )
 from gateway.execute.media import Inliner
 from gateway.execute.output import Outputs
-from gateway.execute.reporter import Reporter
 from gateway.execute.rewrite import (
     Rewrite,
     RewriteOptions,

@@ -14,9 +14,16 @@ from gateway.agents.rules import keeps_sessions, rule_for
 from gateway.config.schema import AgentRule, Agents, Settings
 from gateway.errors import GatewayError, InvalidInput, Problem, SignatureConflict
 from gateway.execute.body import read_async
-from gateway.execute.deliveries import BOTH_SENT, DELIVERY, QUESTION, delivery_value, notice_header, with_notices
+from gateway.execute.deliveries import (
+    BOTH_SENT,
+    DELIVERY,
+    QUESTION,
+    Reporter,
+    delivery_value,
+    notice_header,
+    with_notices,
+)
 from gateway.execute.output import Outputs
-from gateway.execute.reporter import Reporter
 from gateway.execute.rewriter import new_turn_id
 from gateway.execute.run_answer import RunAnswer, read_answer
 from gateway.execute.session_request import IDS, Earlier, SessionRequest, compose

@@ -9,9 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.errors import GatewayError
-from gateway.execute.deliveries import notice_header, with_notices
+from gateway.execute.deliveries import Reporter, notice_header, with_notices
 from gateway.execute.output import with_memory_id
-from gateway.execute.reporter import Reporter
 from gateway.execute.rewrite import IN_ONE_PIECE
 from gateway.execute.run_answer import MEMORY_ID, TOKEN_USAGE, RunAnswer, decode, read_answer
 from gateway.execute.run_events import (

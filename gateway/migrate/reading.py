@@ -9,9 +9,17 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from gateway.agents.documents import Document, needed_connector
+from gateway.agents.documents import (
+    SETTINGS_PATH,
+    Batch,
+    Document,
+    Found,
+    may_have_unified_api,
+    needed_connector,
+    read_agents,
+    run,
+)
 from gateway.agents.lookup import document_path, read_unified_api
-from gateway.agents.reader import SETTINGS_PATH, Batch, Found, may_have_unified_api, read_agents, run
 from gateway.agents.rules import Rule
 from gateway.memory.model import Message
 from gateway.memory.structured import from_structured

@@ -13,18 +13,20 @@ from typing import Any
 
 import msgspec
 
-from gateway.agents.documents import needed, needed_connector, read_profile
-from gateway.agents.errors import lookup_error
-from gateway.agents.lookup import document_path, read_unified_api
-from gateway.agents.reader import (
+from gateway.agents.documents import (
     SETTINGS_PATH,
     Batch,
     DocumentKind,
     Found,
     may_have_unified_api,
+    needed,
+    needed_connector,
     read_agents,
+    read_profile,
     run,
 )
+from gateway.agents.errors import lookup_error
+from gateway.agents.lookup import document_path, read_unified_api
 from gateway.agents.rules import Rule
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import TYPES, Scan, Scanned, Unreadable

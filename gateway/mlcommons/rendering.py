@@ -16,13 +16,14 @@ from typing import Any
 import msgspec
 
 from gateway.mlcommons.agents import behaviour_of
+from gateway.mlcommons.agents.base import AgentBehaviour
 from gateway.mlcommons.agents.flow import LlmStep
-from gateway.mlcommons.agents.unified import with_user_turn
 from gateway.mlcommons.expansion import RenderFailure, UnknownRendering, expand, spend_on_json
-from gateway.mlcommons.generations import ABILITIES
+from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.profile import AgentProfile, Model, Tool, overlay
 from gateway.mlcommons.sent_body import sent_body
 from gateway.mlcommons.template import PREFIX, UNFILLED, RuntimeValues, escape_json, may_be_json
+from gateway.providers import registry
 
 _TO_STRING = ".toString()"
 _DECODER = json.JSONDecoder()
@@ -193,3 +194,15 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise ValueError("duplicate member names")
     return members
+
+
+def with_user_turn(profile: AgentProfile, behaviour: AgentBehaviour, params: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the request's parameters with the user's turn as `body`, in place of the request's own (body_override).
+
+    Any agent but a unified V1 agent runs with `params` unchanged.
+    """
+    if profile.generation is not Generation.UNIFIED_V1:
+        return params
+    known = ((provider.name, provider.cluster) for provider in registry.providers())
+    turn = next((support.user_turn for name, support in known if support and profile.provider.startswith(name)), "")
+    return {**params, "body": turn.replace("TEXT", behaviour.turn_text(params.get("question", "")))}

@@ -30,8 +30,8 @@ from gateway.providers.capabilities import (
     Role,
 )
 from gateway.providers.connector import ConnectorTemplate, ModelSpec
-from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, role_runs, run_content
+from gateway.providers.values import Findings
 from gateway.unified.model import (
     Base64,
     ClientTools,

@@ -13,13 +13,13 @@ from typing import Any, ClassVar, final
 from gateway.providers.capabilities import Capabilities, Role
 from gateway.providers.connector import ConnectorTemplate
 from gateway.providers.conversation import Conversation, prepare
-from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn
 from gateway.providers.values import (
     Claim,
     ClusterSupport,
     ConnectorHints,
     Evidence,
+    Findings,
     Inexpressible,
     LlmResponse,
     MappingOptions,

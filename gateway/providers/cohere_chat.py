@@ -22,9 +22,9 @@ from gateway.providers.capabilities import (
     Role,
 )
 from gateway.providers.connector import ConnectorTemplate, ModelSpec
-from gateway.providers.findings import Findings
 from gateway.providers.openai_chat import ChatWriter, canonical_message, read_call, write_call
 from gateway.providers.tools import Turn, role_runs
+from gateway.providers.values import Findings
 from gateway.unified.model import ClientTools, ToolSpec, ToolUse
 
 # Not documents, response_format, tools or max_tokens: other APIs have those, too.

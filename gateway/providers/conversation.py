@@ -12,9 +12,8 @@ import msgspec
 
 from gateway.providers import media
 from gateway.providers.capabilities import Capabilities, Role
-from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, pair_tool_calls
-from gateway.providers.values import MappingOptions
+from gateway.providers.values import Findings, MappingOptions
 from gateway.unified.model import (
     AgentInput,
     Base64,

@@ -15,8 +15,8 @@ from gateway.providers import recognition, responses
 from gateway.providers.base import Claim, ClusterSupport, ConnectorHints, Evidence, LlmResponse, Provider, ToolCall
 from gateway.providers.capabilities import TEXT_DOCUMENTS, Capabilities, RequestLimits, Role
 from gateway.providers.connector import ConnectorTemplate, ModelSpec
-from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, role_runs
+from gateway.providers.values import Findings
 from gateway.unified.model import (
     Base64,
     ClientTools,

@@ -6,7 +6,7 @@ import binascii
 import re
 
 from gateway.providers.capabilities import UNNAMED, Capabilities, MediaTable, Role
-from gateway.providers.findings import Findings
+from gateway.providers.values import Findings
 from gateway.unified.model import Base64, Media, Text
 
 _PLURALS = {"image": "images", "document": "documents", "video": "video", "audio": "audio"}

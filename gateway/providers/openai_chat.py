@@ -28,8 +28,8 @@ from gateway.providers.capabilities import (
     Role,
 )
 from gateway.providers.connector import ConnectorTemplate, ModelSpec
-from gateway.providers.findings import Findings
 from gateway.providers.tools import Turn, role_runs
+from gateway.providers.values import Findings
 from gateway.unified.model import Base64, ClientTools, ConverseBlock, Json, Media, Text, ToolResult, ToolSpec, ToolUse
 
 # Not response_format, frequency_penalty, presence_penalty or image_url: Cohere's /v2/chat has those, too.

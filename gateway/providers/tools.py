@@ -14,7 +14,7 @@ from itertools import groupby, islice
 import msgspec
 
 from gateway.providers.capabilities import Capabilities, Role
-from gateway.providers.findings import Findings
+from gateway.providers.values import Findings
 from gateway.unified.model import ContentBlock, ToolResult, ToolUse
 
 _SHOWN = 80  # characters of an id shown in a problem; each unmatched result names several ids

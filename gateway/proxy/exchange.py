@@ -22,8 +22,7 @@ from gateway.observe.trace_context import NewTraces
 from gateway.ports import Answer, ProfileCache
 from gateway.proxy import error_responses
 from gateway.proxy.admission import Ticket
-from gateway.proxy.body_copy import BodyCopy, ResponseCopy
-from gateway.proxy.capture import Bodies, Capture, Captured, capture_error
+from gateway.proxy.capture import Bodies, BodyCopy, Capture, Captured, ResponseCopy, capture_error
 from gateway.proxy.dispatch import Dispatcher
 from gateway.proxy.interfaces import Client
 from gateway.proxy.lifecycle import Lifecycle
@@ -88,7 +87,7 @@ class Exchange:
 
     _request_copy: BodyCopy
     _response_copy: ResponseCopy | None
-    """Copies of both bodies; only `gateway.proxy.router` makes them."""
+    """Copies of both bodies; only `gateway.proxy.data_port` makes them."""
     is_recorded = True
     """The recorder gets the exchange, if it reads the body."""
     held: int = 0

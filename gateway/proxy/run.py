@@ -22,8 +22,7 @@ from gateway.observe.trace_context import NOT_RECORDED, RECORDED, continue_trace
 from gateway.offload import READING
 from gateway.ports import Answer, AnswerStage, ExecuteCall, Forward, Routed, Steps
 from gateway.proxy import content_coding
-from gateway.proxy.body_copy import HELD_ANSWER, BufferedBody, ResponseCopy
-from gateway.proxy.capture import Bodies, Captured
+from gateway.proxy.capture import HELD_ANSWER, Bodies, BufferedBody, Captured, ResponseCopy
 from gateway.proxy.exchange import SEND, Exchange, ExchangePort
 from gateway.proxy.interfaces import Client, RunningExchange
 from gateway.proxy.lifecycle import Lifecycle

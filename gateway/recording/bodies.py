@@ -13,7 +13,7 @@ from gateway.observe.record import Body
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets, may_hold_secret
 from gateway.proxy import content_coding
-from gateway.proxy.body_copy import BodyCopy, without_chunk_lines
+from gateway.proxy.capture import BodyCopy, without_chunk_lines
 
 _CONTENT = 256 * 1024 * 1024
 """Most bytes of a content that is decoded to be recorded."""

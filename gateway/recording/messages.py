@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from gateway.execute.run_answer import RunAnswer, read_answer
 from gateway.execute.run_events import NOT_READ, AnswerReader
 from gateway.observe.record import Delivery, ExchangeRecord, HttpMessage
-from gateway.proxy.body_copy import ResponseCopy
-from gateway.proxy.capture import Bodies, Captured
+from gateway.proxy.capture import Bodies, Captured, ResponseCopy
 from gateway.unified.formats import FORMATS, normalise
 from gateway.unified.model import MEDIA_KINDS, MediaKind
 

@@ -26,8 +26,7 @@ from gateway.observe.record import (
 from gateway.observe.redaction import BadPattern, Pattern, Redactor, read_path
 from gateway.observe.secrets import Secrets, secret_members
 from gateway.observe.trace_context import read_trace_id
-from gateway.proxy.body_copy import HELD_ANSWER, ResponseCopy
-from gateway.proxy.capture import Bodies, Captured
+from gateway.proxy.capture import HELD_ANSWER, Bodies, Captured, ResponseCopy
 from gateway.proxy.request_log import new_id
 from gateway.proxy.routes import Intent
 from gateway.recent import Recent

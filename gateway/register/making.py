@@ -26,7 +26,7 @@ _PREFIX = "plugins.ml_commons."
 _MCP_ENABLED = f"{_PREFIX}mcp_connector_enabled"
 _TRUSTED = f"{_PREFIX}trusted_connector_endpoints_regex"
 _SETTINGS = "/_cluster/settings?include_defaults=true&filter_path="
-# Without `flat_settings`, as `gateway.agents.reader.SETTINGS_PATH`.
+# Without `flat_settings`, as `gateway.agents.documents.SETTINGS_PATH`.
 _SWITCHES = f"{_SETTINGS}*.{_PREFIX}unified_agent_api_enabled,*.{_MCP_ENABLED}"
 _ENDPOINTS = f"{_SETTINGS}*.{_TRUSTED}"
 _UNTRUSTED = re.compile(r"trusted connector endpoint regex(?:, URL is: *(\S+))?")

@@ -11,7 +11,6 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.errors import BodyTooLarge, InvalidInput
-from gateway.unified.client_tools import MEMBERS, read_client_tools
 from gateway.unified.decode import read_input
 from gateway.unified.formats import check_formats, is_text
 from gateway.unified.jsonstrings import find
@@ -20,6 +19,7 @@ from gateway.unified.limits import ParseLimits
 from gateway.unified.model import AgentInput
 from gateway.unified.payloads import ExtractedBody, extract
 from gateway.unified.roles import NO_ROLES
+from gateway.unified.tools import MEMBERS, read_client_tools
 from gateway.unified.validate import Problems, Reading, child, json_type
 
 _FEW_PLACEHOLDERS = 20

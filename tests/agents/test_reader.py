@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.agents.reader import AgentDocuments, Batch, may_have_unified_api, read_agents, run
+from gateway.agents.documents import AgentDocuments, Batch, may_have_unified_api, read_agents, run
 
 AGENTS: dict[str, Any] = {
     "conv": {"type": "conversational", "llm": {"model_id": "m1"}},

@@ -27,7 +27,7 @@ from gateway.inspector import access, drawing
 from gateway.mlcommons import memory_form
 from gateway.observe import media, metrics
 from gateway.policy import hooks
-from gateway.proxy import body_copy, client_connection, content_coding, exchange, lifecycle, listener, memory_read
+from gateway.proxy import capture, client_connection, content_coding, exchange, lifecycle, listener, memory_read
 from gateway.recording import recorder, records
 from gateway.recording.sinks import searched_text, sqlite, sqlite_queries
 from gateway.register import busy
@@ -214,7 +214,7 @@ NUMBERS = [
     ("operate/threat-model.md", "other documents of connectors for up to {} seconds", f"{holds.LONGEST_HOLD:g}"),
     ("troubleshooting.md", "504 `UpstreamTimeout` after {} s", f"{DEFAULTS.upstream.timeouts.connect:g}"),
     ("operate/guardrails.md", "at most {} at a time", {8: "eight"}.get(hooks._THREADS, "")),
-    ("operate/guardrails.md", "An answer of more than {} MiB", f"{body_copy.HELD_ANSWER >> 20}"),
+    ("operate/guardrails.md", "An answer of more than {} MiB", f"{capture.HELD_ANSWER >> 20}"),
     (
         "operate/telemetry.md",
         "once {}, and when the gateway stops",
@@ -233,7 +233,7 @@ MIB = 1 << 20
 _WORDS = {2.0: "two", 4.0: "four", 5: "five", 300.0: "five minutes"}
 
 LIMITS = [
-    ("reference/answers.md", "An answer of more than {} MiB", f"{body_copy.HELD_ANSWER // MIB}"),
+    ("reference/answers.md", "An answer of more than {} MiB", f"{capture.HELD_ANSWER // MIB}"),
     ("reference/answers.md", "An event over {} MiB is relayed as it comes", f"{streams._LONGEST_EVENT // MIB}"),
     ("reference/answers.md", "one over {} MiB is relayed unread", f"{run_events.MOST // MIB}"),
     ("reference/answers.md", "remembers for {} if there is nothing", _WORDS[session_run._KNOWN_SECONDS]),
@@ -247,7 +247,7 @@ LIMITS = [
     ("reference/metrics.md", "there are at most {}.", f"{holds.MOST_HOLDS}"),
     ("reference/metrics.md", "After {} different models", f"{metrics.MOST_MODELS}"),
     ("reference/metrics.md", "got a connection for {} s", f"{client._STUCK_AFTER:g}"),
-    ("reference/limitations.md", "larger than {} MiB", f"{body_copy.HELD_ANSWER // MIB}"),
+    ("reference/limitations.md", "larger than {} MiB", f"{capture.HELD_ANSWER // MIB}"),
     ("reference/limitations.md", "Answers over {} MiB", f"{memory_read.MOST // MIB}"),
     ("reference/limitations.md", "more than {} such texts", f"{memory_form.MOST_FORMS:,}"),
     ("reference/limitations.md", "name more than {} placeholders", f"{call_model._MOST_NAMES}"),

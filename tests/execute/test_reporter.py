@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from gateway.execute.reporter import Reporter
+from gateway.execute.deliveries import Reporter
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from tests.conftest import settings_for

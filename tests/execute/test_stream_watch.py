@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 
 from gateway.errors import UpstreamUnavailable
 from gateway.execute import run_answer, run_events, streams
-from gateway.execute.reporter import Reporter
+from gateway.execute.deliveries import Reporter
 from gateway.execute.run_events import MOST, NOT_READ, AnswerReader, RunEnded, RunFailed, StreamReader, TextDelta
 from gateway.execute.streams import StreamWatch, error_event
 from gateway.mlcommons.profile import AgentProfile

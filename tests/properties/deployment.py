@@ -24,9 +24,9 @@ from gateway.agents.rules import Rule
 from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan
 from gateway.errors import GatewayError
+from gateway.execute.deliveries import Reporter
 from gateway.execute.handler import Handler
 from gateway.execute.media import Inliner
-from gateway.execute.reporter import Reporter
 from gateway.execute.rewrite import Rewrite
 from gateway.execute.rewriter import Rewriter
 from gateway.migrate import probe

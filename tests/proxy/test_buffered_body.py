@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.proxy.body_copy import BufferedBody
+from gateway.proxy.capture import BufferedBody
 
 MEGABYTE = 1 << 20
 

@@ -17,14 +17,13 @@ from gateway.observe.logs import configure
 from gateway.ports import Forward
 from gateway.proxy.admission import Admission
 from gateway.proxy.client_connection import ClientConnection
-from gateway.proxy.data_port import DataPort
+from gateway.proxy.data_port import DataPort, Router
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.lifecycle import DisconnectPoller
 from gateway.proxy.listener import DataListener
 from gateway.proxy.memory_read import MemoryRead
 from gateway.proxy.request_log import RequestLog
 from gateway.proxy.request_receiver import Backlog, RequestReceiver
-from gateway.proxy.router import Router
 from gateway.proxy.run import AnswerReport, Run
 from gateway.recording.recorder import Recorder, Recording
 from gateway.upstream.client import Upstream

@@ -14,7 +14,7 @@ from hypothesis import given
 from gateway.observe.record import Body
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
-from gateway.proxy.body_copy import BodyCopy
+from gateway.proxy.capture import BodyCopy
 from gateway.recording.bodies import BodyMaker
 from tests.conftest import examples
 from tests.observe.test_redaction import CANARY, PLAIN, WITH_SECRET, WRITERS

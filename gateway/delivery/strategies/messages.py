@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.delivery.call_model import CallModel
-from gateway.delivery.candidate import Candidate
+from gateway.delivery.candidate import TAIL, Candidate, expected_body, history_slot, in_history, neutral_text
 from gateway.delivery.escaping import Concat, Template, dump
 from gateway.delivery.question_placements import Parameters, merge, question_placements, raw_names
 from gateway.delivery.slots import QUESTION, QuestionPosition, Slot, SlotKind
-from gateway.delivery.strategies.expect import TAIL, expected_body, history_slot, in_history, neutral_text
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of, written
 from gateway.mlcommons.rendering import is_strict_json
 from gateway.mlcommons.template import PREFIX, RuntimeValues

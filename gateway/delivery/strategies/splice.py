@@ -14,7 +14,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.delivery.call_model import CallModel
-from gateway.delivery.candidate import Candidate
+from gateway.delivery.candidate import (
+    LEAD,
+    TAIL,
+    Candidate,
+    expected_body,
+    history_slot,
+    in_history,
+    neutral_text,
+    with_turns,
+)
 from gateway.delivery.escaping import dump, raw_text
 from gateway.delivery.question_placements import (
     Parameters,
@@ -27,15 +36,6 @@ from gateway.delivery.question_placements import (
     raw_reference,
 )
 from gateway.delivery.slots import QUESTION, QuestionPosition
-from gateway.delivery.strategies.expect import (
-    LEAD,
-    TAIL,
-    expected_body,
-    history_slot,
-    in_history,
-    neutral_text,
-    with_turns,
-)
 from gateway.delivery.strategies.text import FLAT, FLATTENED, flat_histories, flat_history
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
 from gateway.delivery.trees import locate, replace_texts

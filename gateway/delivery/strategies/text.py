@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.delivery.call_model import CallModel
-from gateway.delivery.candidate import Candidate
+from gateway.delivery.candidate import Candidate, history_slot, in_history, with_turns
 from gateway.delivery.escaping import is_plain
 from gateway.delivery.question_placements import Parameters, merge, question_placements, reference_to
 from gateway.delivery.slots import MARK, QUESTION
-from gateway.delivery.strategies.expect import history_slot, in_history, with_turns
 from gateway.delivery.target import Question, TargetTurns, Turn, parts_of, text_of
 from gateway.delivery.trees import locate, replace_texts
 from gateway.mlcommons.template import RuntimeValues
