@@ -1,4 +1,4 @@
-"""The head of a request, read strictly. Every rule that it can break is a row of `gateway.http1.fields`.
+"""The head of a request, read strictly. Every rule that it can break is a row of `gateway.http1.rules`.
 
 Pure. Stricter than RFC 9112 where tolerance would make request smuggling possible; each such place says so.
 """
