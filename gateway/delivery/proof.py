@@ -6,7 +6,7 @@ it is sent (`gateway.execute.rewrite`), so nothing can be added between the proo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeGuard, final
 
 from gateway.delivery.call_model import CallModel
@@ -54,10 +54,6 @@ class Proved(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return f"Proved({self._parameters!r})"
-
-    def with_texts(self, replace: Callable[[str], str]) -> Proved:
-        """Return the parameters with another text and turn in them, for which the same proof holds (`plan_cache`)."""
-        return Proved({replace(name): replace(value) for name, value in self._parameters.items()})
 
     @classmethod
     def without_llm(cls, params: Mapping[str, str], text: str) -> Proved:

@@ -11,11 +11,11 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.delivery.advice import NAME_OR_TEXT, advise, use_another_agent
+from gateway.delivery.call_model import CallModelCache
 from gateway.delivery.client_tools import leave_out
 from gateway.delivery.native import NativeInput, write_native
 from gateway.delivery.plain_chat import TextOnly
-from gateway.delivery.plan import Plan, Remembered, assume, describe
-from gateway.delivery.plan_cache import PlanCache
+from gateway.delivery.plan import Plan, Remembered, assume, describe, plan
 from gateway.delivery.question_placements import SKIP
 from gateway.delivery.refusal import refuse_cluster_limits
 from gateway.errors import UndeliverableContent
@@ -71,7 +71,7 @@ def rewrite_for_agent(
     agent_input: AgentInput,
     policy: RewriteOptions,
     turn_id: str,
-    plans: PlanCache | None = None,
+    calls: CallModelCache | None = None,
     *,
     streaming: bool,
 ) -> Rewrite:
@@ -86,7 +86,7 @@ def rewrite_for_agent(
     def rewrite(streaming: bool) -> Rewrite:
         if is_native(profile, agent_input):
             return rewrite_native(profile, request, agent_input, streaming, turn_id, policy)
-        return rewrite_input(profile, request, agent_input, policy, turn_id, plans=plans, streaming=streaming)
+        return rewrite_input(profile, request, agent_input, policy, turn_id, calls=calls, streaming=streaming)
 
     if streaming and not takes_whole(profile, request):
         with suppress(UndeliverableContent):
@@ -161,12 +161,12 @@ def rewrite_input(
     policy: RewriteOptions,
     turn_id: str,
     remembered: Remembered = (),
-    plans: PlanCache | None = None,
+    calls: CallModelCache | None = None,
     streaming: bool = False,
 ) -> Rewrite:
     """Return the request that delivers `agent_input` to the agent's LLM.
 
-    turn_id, remembered: see `gateway.delivery.plan.plan`. plans: the cache of plans for this `profile`. streaming: the
+    turn_id, remembered: see `gateway.delivery.plan.plan`. calls: the call models of this `profile`. streaming: the
     request goes to the stream endpoint, which adds the parameter `stream`.
 
     Raises:
@@ -174,16 +174,16 @@ def rewrite_input(
     """
     params = parameters_as_strings(_without_question(request))
     refuse_cluster_limits(profile, params, streaming)
-    plans = PlanCache(profile) if plans is None else plans
-    assert plans.profile is profile
+    calls = CallModelCache(profile) if calls is None else calls
+    assert calls.profile is profile
     if streaming:
         params[STREAM] = "true"
-    plan = _plan(plans, agent_input, params, policy, turn_id, remembered)
-    return Rewrite(plan, _body(request, agent_input, plan, streaming))
+    found = _plan(calls, agent_input, params, policy, turn_id, remembered)
+    return Rewrite(found, _body(request, agent_input, found, streaming))
 
 
 def _plan(
-    plans: PlanCache,
+    calls: CallModelCache,
     agent_input: AgentInput,
     params: Mapping[str, str],
     policy: RewriteOptions,
@@ -191,13 +191,13 @@ def _plan(
     remembered: Remembered,
 ) -> Plan:
     """Return the plan, with what can't be delivered described if the policy allows that."""
-    provider = _provider(plans.profile, params)
-    plan, _, notices = _deliver(
+    provider = _provider(calls.profile, params)
+    found, _, notices = _deliver(
         agent_input,
         policy,
-        lambda given: plans.plan(provider, given, params, policy.options, turn_id, remembered),
+        lambda given: plan(calls.profile, provider, given, params, policy.options, turn_id, remembered, calls),
     )
-    return replace(plan, notices=(*plan.notices, *notices)) if notices else plan
+    return replace(found, notices=(*found.notices, *notices)) if notices else found
 
 
 _Found = TypeVar("_Found")

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from gateway.agents.resolver import ResolvedAgent
 from gateway.agents.rules import Rule, rule_for
 from gateway.config.schema import Settings
+from gateway.delivery.call_model import CallModelCache
 from gateway.delivery.plan import Plan, Remembered
-from gateway.delivery.plan_cache import PlanCache
 from gateway.execute.rewrite import Rewrite, RewriteOptions, rewrite_input, rewrite_native, rewrite_unproved
 from gateway.execute.template_cache import TemplateCache
 from gateway.mlcommons.profile import AgentProfile
@@ -48,13 +48,13 @@ class Rewriter:
         Raises:
             UndeliverableContent: as `rewrite_input`.
         """
-        policy, plans = RewriteOptions(self.options, self.describes(agent.profile)), agent.derive(PlanCache)
+        policy, calls = RewriteOptions(self.options, self.describes(agent.profile)), agent.derive(CallModelCache)
 
         def plan(given: AgentInput, turn_id: str) -> Rewrite:
-            return rewrite_input(agent.profile, request, given, policy, turn_id, remembered, plans, streaming)
+            return rewrite_input(agent.profile, request, given, policy, turn_id, remembered, calls, streaming)
 
         with _noted(agent):
-            if remembered or not (self._uses_templates and agent.is_small):  # templates of large agents are large
+            if remembered or not self._uses_templates:
                 rewrite = plan(agent_input, new_turn_id())
             else:
                 templates = agent.derive(TemplateCache)
@@ -89,9 +89,9 @@ class Rewriter:
         streaming: bool = False,
     ) -> None:
         """Raise UndeliverableContent if the input can't be delivered whole, even where its media may be described."""
-        policy, plans = RewriteOptions(self.options), agent.derive(PlanCache)
+        policy, calls = RewriteOptions(self.options), agent.derive(CallModelCache)
         with _noted(agent):
-            rewrite_input(agent.profile, request, agent_input, policy, new_turn_id(), remembered, plans, streaming)
+            rewrite_input(agent.profile, request, agent_input, policy, new_turn_id(), remembered, calls, streaming)
 
     def rewrite_unproved(
         self,

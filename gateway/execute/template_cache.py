@@ -1,9 +1,18 @@
 """Templates of runs: proved bodies with holes for the client's texts and media, reused for inputs of the same shape.
 
-A plan does not depend on the words of a plain text (`is_plain_text`) nor on the bytes of a medium. So an input of a new
-shape is planned and proved with specimens in their places, and what would be sent is cut where these are. A specimen is
-a text or a medium that nothing else contains. Input that has no such shape is planned itself: tool calls and results,
-text with signs that templates give a meaning, documents whose text is sent.
+A plan does not depend on the bytes of a medium. It depends on a text only through the signs that have a meaning for the
+cluster: ``$``, the braces and ``:-`` of placeholders, and an opening bracket at the start, which may be JSON. So an
+input of a new shape is planned and proved with specimens in place of its media and of its texts without such signs
+(`is_plain_text`), and what would be sent is cut where the specimens are. A specimen is a text or a medium that nothing
+else contains. If it was proved to arrive, a plain text in its place arrives, too:
+
+- The specimen has what JSON escapes: a quote, a backslash, a control character. Escaped by the gateway or the cluster,
+  at any depth, the text is the same after the JSON is parsed.
+- Inside a prompt, it closes, opens and defaults no placeholder, whatever text is around it.
+- It contains no probe word, so the proof would have found the same places.
+
+The turn's id is a specimen, too. Input that has no such shape is planned itself: tool calls and results, text with
+these signs, documents whose text is sent.
 """
 
 from __future__ import annotations
@@ -16,12 +25,14 @@ from collections.abc import Callable, Hashable, Iterator
 import msgspec
 from msgspec.structs import replace
 
+from gateway.agents.size import is_small
 from gateway.delivery.escaping import raw_text
 from gateway.delivery.plan import Plan
-from gateway.delivery.plan_cache import SPECIMEN_TURN, is_plain_text
-from gateway.errors import UndeliverableContent
+from gateway.delivery.slots import MARK
+from gateway.errors import Problem, UndeliverableContent
 from gateway.execute.rewrite import Rewrite
 from gateway.mlcommons.profile import AgentProfile
+from gateway.mlcommons.template import BLANK
 from gateway.recent import Recent
 from gateway.unified.formats import is_text
 from gateway.unified.limits import SMALL_TEXT
@@ -36,11 +47,25 @@ MOST_PARAMETERS = 16_384
 _MOST_BLANKS = 16
 """White space at an end of a text, which belongs to the shape, as some of it is not sent."""
 
+SPECIMEN_TURN = f"{MARK}turn"
+_OPENING = ("", "[")
+_FAULTS = frozenset({"AGENT_NOT_CALLABLE", "AGENT_TOO_LARGE", "PROVIDER_UNKNOWN"})
+"""Codes of problems that an agent has with every input of a shape: they are kept like a template."""
+
 _FIRST, _LAST = "\uf8f3", "\uf8f4"
 """Around each specimen of a text: from Unicode's private use area, so that no agent's own text contains them."""
 _MARKS = re.compile("[\uf8f0-\uf8ff]")
 _ESCAPED = '"\\\n'
 """What JSON escapes: the specimen of a text has it, so that one can tell how often each place is escaped."""
+
+
+def is_plain_text(text: str) -> bool:
+    """Return True if what was proved with a specimen is valid for `text`: it has no such sign and no probe word."""
+    if "$" in text or "{" in text or "}" in text or (":" in text and ":-" in text):
+        return False
+    if (MARK[0] in text and MARK in text) or (not text.isascii() and _MARKS.search(text)):
+        return False
+    return text.lstrip(BLANK)[:1] not in _OPENING
 
 
 class Shaped(msgspec.Struct, frozen=True):
@@ -80,8 +105,6 @@ def _read_part(block: ContentBlock, texts: list[str], media: list[Payload]) -> H
             stripped = text.strip()
             blanks = len(text) - len(stripped)
             if blanks > _MOST_BLANKS or (stripped and not is_plain_text(text)):
-                return None
-            if not text.isascii() and _MARKS.search(text):
                 return None
             if not stripped:
                 return at, text
@@ -221,11 +244,13 @@ def _cut(sent: bytes) -> Iterator[_Piece]:
 class TemplateCache:
     """The templates of one agent. Its owner holds it with the profile, and drops both together."""
 
-    MAX_ENTRIES = 64
+    MAX_ENTRIES, MAX_LARGE = 64, 8
+    """Templates of a small agent, and of one whose documents are large, as its templates are then."""
 
-    def __init__(self, _: AgentProfile) -> None:
-        self._templates: Recent[Template | bool] = Recent(self.MAX_ENTRIES)
-        """False: inputs of this shape are planned themselves."""
+    def __init__(self, profile: AgentProfile) -> None:
+        most = self.MAX_ENTRIES if is_small(profile) else self.MAX_LARGE
+        self._templates: Recent[Template | tuple[Problem, ...]] = Recent(most)
+        """Or the problems that all inputs of this shape have; if there are none, each of them is planned itself."""
 
     def rewrite(
         self,
@@ -243,14 +268,19 @@ class TemplateCache:
         shaped = read_shape(request, agent_input, streaming)
         if shaped is None:
             return plan(agent_input, new_turn_id())
-        template = self._templates.get(shaped.shape, lambda: _make(agent_input, shaped, plan) or False)
+        template = self._templates.get(shaped.shape, lambda: _make(agent_input, shaped, plan))
         if isinstance(template, Template):
             return template.fill(shaped, new_turn_id)
+        if template:
+            raise UndeliverableContent.of(template)
         return plan(agent_input, new_turn_id())
 
 
-def _make(agent_input: AgentInput, shaped: Shaped, plan: Callable[[AgentInput, str], Rewrite]) -> Template | None:
+def _make(
+    agent_input: AgentInput, shaped: Shaped, plan: Callable[[AgentInput, str], Rewrite]
+) -> Template | tuple[Problem, ...]:
     try:
-        return Template.of(plan(with_specimens(agent_input), SPECIMEN_TURN), shaped)
-    except UndeliverableContent:
-        return None  # the refusal is made of the client's own input
+        return Template.of(plan(with_specimens(agent_input), SPECIMEN_TURN), shaped) or ()
+    except UndeliverableContent as error:
+        # Any other refusal is made of the client's own input.
+        return tuple(error.problems) if all(problem.code in _FAULTS for problem in error.problems) else ()

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from gateway.agents.rules import Rule, rule_for
 from gateway.config.problems import ConfigProblem
 from gateway.delivery.advice import CORRECT_RULE, advise, rule_fault
+from gateway.delivery.call_model import CallModelCache
 from gateway.delivery.client_tools import TOOLS_LEFT_OUT
-from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.template_change import command, with_upgrades
 from gateway.errors import GatewayError
 from gateway.execute.rewrite import RewriteOptions, is_native, rewrite_input, rewrite_native
@@ -207,18 +207,18 @@ _TURN = "sample"
 
 def abilities(profile: AgentProfile, policy: RewriteOptions | None = None, kinds: Sequence[str] = KINDS) -> Abilities:
     """Return what happens to one input of each kind that is sent to the agent through the gateway."""
-    plans = PlanCache(profile)
-    return {kind: _ability(plans, kind, policy or RewriteOptions()) for kind in kinds}
+    calls = CallModelCache(profile)
+    return {kind: _ability(calls, kind, policy or RewriteOptions()) for kind in kinds}
 
 
-def _ability(plans: PlanCache, kind: str, policy: RewriteOptions) -> Ability:
-    profile = plans.profile
+def _ability(calls: CallModelCache, kind: str, policy: RewriteOptions) -> Ability:
+    profile = calls.profile
     sample, agent_input = request(kind, profile.provider)
     try:
         if is_native(profile, agent_input):
             plan = rewrite_native(profile, sample, agent_input, False, _TURN, RewriteOptions()).plan
         else:
-            plan = rewrite_input(profile, sample, agent_input, policy, _TURN, plans=plans).plan
+            plan = rewrite_input(profile, sample, agent_input, policy, _TURN, calls=calls).plan
     except GatewayError as error:
         first = next(iter(error.problems), None)
         code = first.code if first is not None and first.code else error.type

@@ -17,9 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.agents.rules import ForMemory, Rule
-from gateway.delivery.plan_cache import is_plain_text
 from gateway.errors import BodyTooLarge, InvalidInput
-from gateway.execute.template_cache import read_shape, specimen_text, with_specimens
+from gateway.execute.template_cache import is_plain_text, read_shape, specimen_text, with_specimens
 from gateway.providers.base import MappingOptions
 from gateway.recent import computed_once
 from gateway.unified.formats import is_text

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from gateway.agents.documents import Document
 from gateway.agents.rules import keeps_sessions, rule_for
-from gateway.delivery.plan_cache import PlanCache
+from gateway.delivery.call_model import CallModelCache
 from gateway.errors import GatewayError
 from gateway.execute.rewrite import Rewrite, RewriteOptions, is_native, rewrite_for_agent, rewrite_input
 from gateway.execute.session_request import Earlier, compose, read_new_input
@@ -96,7 +96,7 @@ class RehearsedAgent:
             return
         rule = rule_for(profile.id, profile.name, options.rules)
         self._policy = RewriteOptions(options.mapping, rule is not None and rule.delivery == "describe")
-        self._plans = PlanCache(profile)
+        self._calls = CallModelCache(profile)
         self._symbols = _symbols(profile, self._tools)
         others = [tool for tool in profile.tools if not tool.calls_llm]
         self._tool_output = f"{HOSTILE} {_fingerprint([(t.type, t.name, t.parameters, t.config) for t in others])}"
@@ -155,7 +155,7 @@ class RehearsedAgent:
         if is_native(profile, agent_input):
             return ""
         try:
-            rewrite_input(profile, request, agent_input, self._policy, _TURN, plans=self._plans)
+            rewrite_input(profile, request, agent_input, self._policy, _TURN, calls=self._calls)
         except GatewayError:
             return ""
         return "Let clients send `input` in place of the question: the gateway brings it to this agent"
@@ -163,8 +163,8 @@ class RehearsedAgent:
     def _of_input(
         self, profile: AgentProfile, run: RecordedRun, agent_input: AgentInput, notices: Sequence[Notice]
     ) -> Outcome:
-        request, plans = run.request, self._plans
-        sent = rewrite_for_agent(profile, request, agent_input, self._policy, _TURN, plans, streaming=run.streaming)
+        request, calls = run.request, self._calls
+        sent = rewrite_for_agent(profile, request, agent_input, self._policy, _TURN, calls, streaming=run.streaming)
         parameters = _sent_parameters(profile, request, sent)
         if first_llm(profile, parameters)[0] is None:
             return Unknown(Reason.LLM_NOT_READ)

@@ -17,13 +17,16 @@ from gateway.agents.documents import read_profile
 from gateway.agents.resolver import Resolver
 from gateway.agents.size import MOST_WEIGHT, is_small, weigh
 from gateway.delivery.plain_chat import NAME_OR_TEXT, TextOnly
-from gateway.delivery.plan_cache import PlanCache
+from gateway.delivery.plan import plan
 from gateway.errors import GatewayError, UndeliverableContent, UnresolvedAgent
+from gateway.execute.rewrite import Rewrite, RewriteOptions, rewrite_input
+from gateway.execute.template_cache import TemplateCache
 from gateway.mlcommons import expansion
 from gateway.mlcommons.expansion import MOST_WORK, Work
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, InputType, Message, Text
+from gateway.unified.request import read_execute
 from tests.conftest import mostly_slow, share
 
 from .conftest import ML, Clock
@@ -190,7 +193,7 @@ def profile_of(documents: Documents) -> Any:
 def plan_for(documents: Documents, asked: AgentInput) -> None:
     profile = profile_of(documents)
     provider = registry.provider(profile.provider) if profile.provider else TextOnly(NAME_OR_TEXT)
-    PlanCache(profile).plan(provider, asked, {}, MappingOptions(), "t1", ())
+    plan(profile, provider, asked, {}, MappingOptions(), "t1")
 
 
 def spent(documents: Documents, asked: AgentInput, works: list[Work]) -> int:
@@ -223,10 +226,16 @@ def test_a_plan_that_is_too_much_work_is_refused_once(works: list[Work]) -> None
     turn = '{"role":"user","content":"${parameters.prompt}"}'
     large = flow([tool()], connector(turn + bare, rest=f',"a":"{"x" * 900_000}","b":[{"1," * 40_000}1]'))
     profile = profile_of(large)
-    plans = PlanCache(profile)
-    for asked in (ASKED, ASKED):
+    templates = TemplateCache(profile)
+    request = read_execute(b'{"input":"a"}')
+    assert request.input is not None
+
+    def planned(asked: AgentInput, turn_id: str) -> Rewrite:
+        return rewrite_input(profile, request, asked, RewriteOptions(), turn_id)
+
+    for _ in range(2):
         with pytest.raises(UndeliverableContent, match="too large together") as error:
-            plans.plan(registry.provider(profile.provider), asked, {}, MappingOptions(), "t1", ())
+            templates.rewrite(request, request.input, False, lambda: "t1", planned)
         assert [problem.code for problem in error.value.problems] == ["AGENT_TOO_LARGE"]
     assert len(works) == 1
 

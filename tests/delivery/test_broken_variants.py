@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from gateway.delivery import escaping, plan, search, target
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate
-from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.proof import Proved
 from gateway.delivery.target import TargetTurns
+from gateway.execute import rewrite
+from gateway.mlcommons.profile import AgentProfile
 from gateway.unified.model import AgentInput, Text
 from tests.delivery.cases import CASES
 from tests.matrix import cells
@@ -39,10 +40,10 @@ def plan_for(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real plan, made for another conversation than the client's."""
     real = plan.plan
 
-    def wrong(self: PlanCache, provider: Any, agent_input: AgentInput, *rest: Any) -> plan.Plan:
-        return real(self.profile, provider, change(agent_input), *rest)
+    def wrong(profile: AgentProfile, provider: Any, agent_input: AgentInput, *rest: Any) -> plan.Plan:
+        return real(profile, provider, change(agent_input), *rest)
 
-    monkeypatch.setattr(PlanCache, "plan", wrong)
+    monkeypatch.setattr(rewrite, "plan", wrong)
 
 
 def accept(call: CallModel, candidate: Candidate, *_: object) -> Proved:

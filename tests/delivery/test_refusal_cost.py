@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.delivery import call_model, proof
-from gateway.delivery.plan_cache import PlanCache
+from gateway.delivery.call_model import CallModelCache
 from gateway.errors import UndeliverableContent
 from gateway.execute.rewrite import RewriteOptions, rewrite_input
 from gateway.mlcommons.profile import AgentProfile
@@ -38,14 +38,14 @@ def renderings(monkeypatch: pytest.MonkeyPatch) -> list[AgentProfile]:
     return counted
 
 
-def is_refused(case: Case, plans: PlanCache) -> bool:
+def is_refused(case: Case, calls: CallModelCache) -> bool:
     parameters = {**case.parameters, **({"memory_id": "m1"} if case.pairs else {})}
     body = {"input": case.input, **({"parameters": parameters} if parameters else {})}
     request = read_execute(json.dumps(body).encode())
     assert request.input is not None
-    remembered = tuple(case.pairs) if plans.profile.memory_type else ()
+    remembered = tuple(case.pairs) if calls.profile.memory_type else ()
     try:
-        rewrite_input(plans.profile, request, request.input, RewriteOptions(), "t1", remembered, plans)
+        rewrite_input(calls.profile, request, request.input, RewriteOptions(), "t1", remembered, calls)
     except UndeliverableContent:
         return True
     return False
@@ -71,7 +71,7 @@ def costs_at_first(cluster: SimulatedCluster, agents: list[str], renderings: lis
     for agent in agents:
         for case in CASES:
             renderings.clear()
-            if is_refused(CASES[case], PlanCache(cluster.profile(agent))):
+            if is_refused(CASES[case], CallModelCache(cluster.profile(agent))):
                 costs[f"{agent}, {case}"] = len(renderings)
     return costs
 
@@ -96,11 +96,11 @@ def test_any_later_request(version: str, all_of_them: bool, renderings: list[Age
     cluster = cluster_of(version)
     costs = {}
     for agent in agents_of(version, all_of_them):
-        plans = PlanCache(cluster.profile(agent))
+        calls = CallModelCache(cluster.profile(agent))
         for case in CASES:
-            if is_refused(CASES[case], plans):
+            if is_refused(CASES[case], calls):
                 renderings.clear()
-                assert is_refused(CASES[case], plans)
+                assert is_refused(CASES[case], calls)
                 costs[agent, case] = len(renderings)
     assert len(costs) > (50 if all_of_them else 20)
     assert {cell: cost for cell, cost in costs.items() if cost > MOST_LATER} == {}

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.agents.documents import read_profile
+from gateway.delivery.call_model import CallModelCache
 from gateway.delivery.escaping import is_inert
-from gateway.delivery.plan_cache import PlanCache
 from gateway.delivery.template_change import with_upgrades
 from gateway.errors import UndeliverableContent
 from gateway.execute.rewrite import RewriteOptions, is_native, rewrite_input
@@ -63,7 +63,7 @@ def test_a_query_planning_tool_that_chooses_a_template_is_not_read() -> None:
 def plan_codes(profile: AgentProfile, words: str) -> tuple[list[str], bool]:
     request = read_execute(json.dumps({"input": words}).encode())
     assert request.input is not None
-    plan = rewrite_input(profile, request, request.input, RewriteOptions(), "t1", plans=PlanCache(profile)).plan
+    plan = rewrite_input(profile, request, request.input, RewriteOptions(), "t1", calls=CallModelCache(profile)).plan
     return [notice.code for notice in plan.notices], plan.proved
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import base64
 import gc
@@ -16,11 +17,13 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.config.schema import Logs, Settings
-from gateway.errors import GatewayError
+from gateway.delivery.slots import PROBE
+from gateway.delivery.slots import QUESTION as PLACEHOLDER
+from gateway.errors import GatewayError, Problem
 from gateway.execute import rewriter
 from gateway.execute.build import build_handler
 from gateway.execute.handler import Handler
-from gateway.execute.template_cache import Template, TemplateCache, read_shape
+from gateway.execute.template_cache import Template, TemplateCache, is_plain_text, read_shape, specimen_text
 from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
@@ -29,6 +32,7 @@ from gateway.unified.request import read_execute
 from tests.conftest import examples
 from tests.delivery.simulated_cluster import SimulatedCluster, cluster_of
 from tests.delivery.test_client_tools import clusters
+from tests.docs.pages import GATEWAY
 from tests.matrix import VERSIONS
 from tests.media.test_magic import STARTS
 from tests.strategies import hostile_text, spoken_text
@@ -135,7 +139,7 @@ def same(filled: Forward | GatewayError, planned: Forward | GatewayError) -> boo
     )
 
 
-def templates_of(handler: Handler, agent: str) -> list[Template | bool]:
+def templates_of(handler: Handler, agent: str) -> list[Template | tuple[Problem, ...]]:
     resolved = handler._resolver.peek(agent, handler._resolver.caller(HEADERS))
     return list(resolved.derive(TemplateCache)._templates) if resolved is not None else []
 
@@ -259,6 +263,53 @@ def test_a_body_is_answered_alike_each_time(agent: tuple[str, str], body: bytes)
     if isinstance(first, GatewayError):
         assert first.status < 500
         assert all(problem.reason for problem in first.problems)
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids="-".join)
+def test_every_agent_that_takes_text_has_a_template_for_it(agent: tuple[str, str]) -> None:
+    version, name = agent
+    id, handler = cluster_of(version).agents[name], handler_of(version)[0]
+    body = body_of('He said: "100 % of /a\\b",\nthen naïvely 😀 left; why?')
+    asked(handler, id, body_of("first"))
+    filled, planned = (asked(one, id, body) for one in (handler, handler_of(version, "debug")[0]))
+    assert same(filled, planned)
+    templates = templates_of(handler, id)
+    assert len(templates) <= 1
+    assert all(isinstance(one, Template) == isinstance(planned, Forward) for one in templates)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "\n", "[1]", " \t[", "a $", "{", "}", "x:-y", f"a {PLACEHOLDER}", f"{PROBE} b", specimen_text(0)],
+)
+def test_a_text_with_signs_is_not_plain(text: str) -> None:
+    assert not is_plain_text(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "a [1] b", 'say "x"', "back\\slash", "tab\tnewline\n", "ünï 😀", "a: b - c", "\x7f"]
+)
+def test_any_other_text_is_plain(text: str) -> None:
+    assert is_plain_text(text)
+
+
+def test_a_cache_holds_a_bounded_number_of_templates() -> None:
+    handler, _ = handler_of("2.19.0")
+    id = cluster_of("2.19.0").agents[TAKES_MESSAGES]
+    for number in range(TemplateCache.MAX_ENTRIES + 5):
+        assert isinstance(asked(handler, id, body_of("hi", parameters={"a": f"b{number}"})), Forward)
+    assert len(templates_of(handler, id)) == TemplateCache.MAX_ENTRIES
+
+
+def test_nothing_is_kept_by_the_address_of_an_object() -> None:
+    uses = [
+        f"{file.name}:{node.lineno}"
+        for folder in ("agents", "delivery", "execute", "providers", "unified")
+        for file in (GATEWAY / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id"
+    ]
+    assert uses == []
 
 
 QUESTION = {"type": "text", "text": 'What is\n"this"?'}
