@@ -7,7 +7,6 @@ from typing import Any
 from gateway.unified import tools
 from gateway.unified.blocks import is_block, read_block, read_blocks, read_result_content
 from gateway.unified.model import AgentInput, ContentBlock, InputType, Message, Text, ToolResult
-from gateway.unified.payloads import ExtractedBody
 from gateway.unified.roles import meaning
 from gateway.unified.validate import Fields, Reading, child, json_type, shorten
 
@@ -18,22 +17,6 @@ _FREQUENT = frozenset({"role", "content"})
 """The members of most messages."""
 _PLAIN_ROLES = ("user", "assistant", "system", "developer")
 _EXPECTED_CONTENT = "string, or non-empty array of content blocks"
-
-
-def parse_input(value: Any, extracted: ExtractedBody) -> AgentInput:
-    """Decode the value of `input`.
-
-    Args:
-        value: the decoded JSON value, already strict (`jsontext.decode_object`).
-        extracted: holds the long strings of `value`.
-
-    Raises:
-        InvalidInput: with every problem found, each with its place.
-    """
-    reading = Reading(extracted)
-    agent_input = read_input(reading, value)
-    reading.problems.check()
-    return agent_input
 
 
 def read_input(reading: Reading, value: Any) -> AgentInput:

@@ -22,8 +22,8 @@ import msgspec
 
 from gateway.errors import InvalidInput, Problem
 from gateway.unified.jsonstrings import WINDOW, Unreadable, end_of_escaped
-from gateway.unified.limits import ParseLimits, count_separators, too_many_values
-from gateway.unified.payloads import ExtractedBody, extract
+from gateway.unified.limits import count_separators, too_many_values
+from gateway.unified.payloads import ExtractedBody
 from gateway.unified.validate import Problems, Reading, child, json_type, shorten
 
 _MAX_DIGITS = 400
@@ -48,26 +48,6 @@ class _Repeated(dict[str, Any]):
     """An object with duplicate keys."""
 
     keys_repeated: tuple[str, ...] = ()
-
-
-def decode_object(body: bytes | ExtractedBody, limits: ParseLimits | None = None) -> dict[str, Any]:
-    """Decode the JSON object in `body`. Strings that were extracted are still tokens.
-
-    Args:
-        body: the request body, extracted or not; a body that is not is extracted here.
-        limits: the default ones if it is None.
-
-    Raises:
-        InvalidInput: it is not JSON, not an object, or breaks a rule of strict JSON; all problems are listed.
-        BodyTooLarge: it has more text than the limits allow.
-    """
-    limits = limits or ParseLimits()
-    extracted = body if isinstance(body, ExtractedBody) else extract(body, limits=limits)
-    value = parse(extracted)
-    problems = Problems(limits.problems)
-    check(value, extracted.text, problems, limits.depth)
-    problems.check()
-    return value
 
 
 def decode_text(text: str, place: str, reading: Reading) -> Any:

@@ -3,14 +3,15 @@
 import json
 from typing import Any
 
-from gateway.unified.decode import parse_input
 from gateway.unified.model import AgentInput, Base64, Media, ToolResult
-from gateway.unified.payloads import extract
+from gateway.unified.request import read_execute
 
 
 def parse(value: Any) -> AgentInput:
     """Parse `value`, the value of `input`."""
-    return parse_input(value, extract(json.dumps({"input": value}).encode()))
+    agent_input = read_execute(json.dumps({"input": value}).encode(), is_stored=True).input
+    assert agent_input is not None
+    return agent_input
 
 
 def media(agent_input: AgentInput) -> list[Media]:

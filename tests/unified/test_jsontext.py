@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 
 from gateway.errors import InvalidInput
-from gateway.unified.jsontext import decode_object
 from gateway.unified.limits import ParseLimits
 from tests.strategies import json_values
+from tests.unified.reading import decode_object
 
 
 def problems_of(body: bytes, limits: ParseLimits | None = None) -> list[dict[str, str]]:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from gateway.errors import BodyTooLarge, InvalidInput
 from gateway.unified import jsonstrings, payloads
 from gateway.unified.jsonstrings import Unreadable
-from gateway.unified.jsontext import decode_object
 from gateway.unified.limits import ParseLimits
 from gateway.unified.payloads import TOKEN, extract, insert
 from gateway.unified.validate import Reading
 from tests.strategies import json_values
+from tests.unified.reading import decode_object
 
 # Bytes in which quotes and backslashes are common.
 _PIECES = [b'"', b"\\", b'\\"', b"a", b"bcd", b"{", b",", b" ", b"\xff", b"gwb_"]
