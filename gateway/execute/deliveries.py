@@ -151,7 +151,8 @@ class Reporter:
 
     def decoded(self, agent_input: AgentInput) -> None:
         """Log at debug level what the input is."""
-        step(self._log, "decoded", input=agent_input.type.value, messages=len(agent_input.messages))
+        if self._logs_steps:
+            step(self._log, "decoded", input=agent_input.type.value, messages=len(agent_input.messages))
 
     def resolved(self, profile: AgentProfile) -> None:
         """Log at debug level what was read of the agent. A cluster's version that is not known is reported once."""
@@ -160,14 +161,15 @@ class Reporter:
             self._unknown_version = profile.version
             self.noticed(unknown)
             self._log.warning("cluster's version not known", codes=[unknown.code], reason=unknown.reason)
-        step(
-            self._log,
-            "profile",
-            type=profile.type,
-            generation=profile.generation.value,
-            provider=profile.provider,
-            source=profile.provider_source,
-        )
+        if self._logs_steps:
+            step(
+                self._log,
+                "profile",
+                type=profile.type,
+                generation=profile.generation.value,
+                provider=profile.provider,
+                source=profile.provider_source,
+            )
 
     def planned(self, plan: Plan) -> None:
         """Count a delivery, and log it at debug level."""
