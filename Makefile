@@ -13,7 +13,7 @@ PHOENIX := .venv-phoenix
 CLIENTS := .venv-clients
 # Processes that run tests: one more than cores, as many tests wait.
 WORKERS := $$(($$(getconf _NPROCESSORS_ONLN) + 1))
-QUICK := not slow and not real_cluster and not browser
+QUICK := not slow and not check and not real_cluster and not browser
 ARGS ?=
 SIZE ?=
 
@@ -49,7 +49,7 @@ demo: $(STAMP) ## unified input reaching the LLM through agents that don't know 
 # Bytecode is kept: the tests start many processes, each of which would compile the gateway.
 unexport PYTHONDONTWRITEBYTECODE
 
-test: $(STAMP) ## the tests, without the slow ones
+test: $(STAMP) ## the tests, without the slow ones and those of `make check`
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "$(QUICK)" $(ARGS)
 
 test-browser: $(STAMP) ## the inspector's page in Debian's Chromium
@@ -70,12 +70,13 @@ test-slow: $(STAMP)
 test-cluster: $(STAMP)
 	$(PY) -m pytest -m real_cluster $(SIZE) $(ARGS)
 
-check: $(STAMP) ## packages, lint, format, types, layers
+check: $(STAMP) ## packages, lint, format, types, layers, pages and manifests
 	$(PY) -m pip check
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(PY) -m pytest -q -n $(WORKERS) --dist worksteal -m "check and not slow" $$(grep -rl pytest.mark.check tests --include='test_*.py')
 
 audit: $(STAMP) ## known vulnerabilities in the locked dependencies
 	$(PY) -m tests.security.audit

@@ -22,9 +22,8 @@ from gateway.register import reuse
 from tests.wire import PATIENCE
 
 # max_examples is the share in percent of the examples and of other counts (`share`) that a run tries: `make test` a
-# twelfth, CI an eighth (make test-all), a thorough run all (make test-thorough). Examples have no time limit, because a
-# loaded machine would exceed it. CI tries the same ones each time, so that its results are reproducible; elsewhere they
-# differ.
+# twenty-fifth, CI an eighth, a thorough run all (make test-thorough). Examples have no time limit, because a loaded
+# machine would exceed it. CI tries the same ones each time, so that its results are reproducible.
 _PROPERTY: dict[str, Any] = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow],
@@ -32,7 +31,7 @@ _PROPERTY: dict[str, Any] = {
 }
 settings.register_profile("thorough", max_examples=100, **_PROPERTY)
 settings.register_profile("ci", max_examples=13, **_PROPERTY)
-settings.register_profile("quick", max_examples=8, **_PROPERTY)
+settings.register_profile("quick", max_examples=4, **_PROPERTY)
 settings.load_profile("quick")
 
 

@@ -60,7 +60,7 @@ def test_the_longest_start_first(pytester: pytest.Pytester) -> None:
     assert names == ["test_longest", "test_longer", "test_short", "test_slow"]
 
 
-@pytest.mark.parametrize(("profile", "expected"), [("quick", 80), ("ci", 130), ("thorough", 1000)])
+@pytest.mark.parametrize(("profile", "expected"), [("quick", 40), ("ci", 130), ("thorough", 1000)])
 def test_a_share_of_a_count(profile: str, expected: int) -> None:
     before = settings.get_current_profile_name()
     settings.load_profile(profile)

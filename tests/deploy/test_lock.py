@@ -13,6 +13,8 @@ from packaging.utils import canonicalize_name
 
 from tests.docs.pages import ROOT
 
+pytestmark = pytest.mark.check
+
 GATEWAY, IMAGE, ALL = "requirements.lock", "requirements-adapters.lock", "requirements-dev.lock"
 """What the gateway needs; that with what its adapters need, which the image gets; and with the development's tools."""
 

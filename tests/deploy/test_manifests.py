@@ -18,6 +18,8 @@ from gateway.config.load import load
 from gateway.config.schema import Settings
 from tests.docs.pages import ROOT
 
+pytestmark = pytest.mark.check
+
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 KUSTOMIZATION = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())
 MANIFESTS = [KUBERNETES / name for name in KUSTOMIZATION["resources"]]

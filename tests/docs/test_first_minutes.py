@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from gateway.config.describe import rows
 from tests.docs.first_minutes import PAGE, render
 from tests.docs.pages import page
+
+pytestmark = pytest.mark.check
 
 
 def test_the_first_five_minutes_are_as_the_page_says() -> None:

@@ -19,6 +19,8 @@ from tests.docs.cli_page import render
 from tests.docs.codes_table import with_table
 from tests.docs.pages import GATEWAY, ROOT, page
 
+pytestmark = pytest.mark.check
+
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 # modules with branches of the tree of errors
 BRANCHES = ("gateway.agents.errors", "gateway.admin.application", "gateway.proxy.error_responses")

@@ -17,6 +17,8 @@ from gateway.register.reuse import KEY
 from gateway.register.steps import CLEANUP
 from tests.docs.pages import DOCS, GATEWAY, ROOT, page
 
+pytestmark = pytest.mark.check
+
 CODE = ("gateway", "Makefile", ".ci", "bench", "config", "deploy", "docker", "tests")
 _CITED = re.compile(
     r"(?:FACTS|facts)\.md, ((?:rules? \d|[\w. ]*,? ?\"[^\"]+\"(?:,? and )?|\w+ and later|3\.4\.0|10_upgrade)+)"

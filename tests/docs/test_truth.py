@@ -36,6 +36,8 @@ from gateway.upstream import client, response_receiver, tls
 from gateway.upstream.auth import authenticator
 from tests.docs.pages import DOCS, GATEWAY, ROOT, page
 
+pytestmark = pytest.mark.check
+
 PAGES = sorted([*DOCS.rglob("*.md"), *(ROOT / "deploy").rglob("*.md"), *ROOT.glob("*.md")])
 PATHS = {re.sub(r"\[\d*\]", "", path) for path, *_ in rows()}
 SECTIONS = {part for path in PATHS for part in path.split(".")[:-1]}

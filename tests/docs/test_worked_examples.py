@@ -25,6 +25,8 @@ from tests.docs.first_minutes import simulated
 from tests.docs.pages import DOCS, page
 from tests.docs.worked_examples import PAGES, render
 
+pytestmark = pytest.mark.check
+
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_command_prints_what_its_page_shows(name: str) -> None:

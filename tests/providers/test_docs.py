@@ -3,9 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from gateway.providers import registry
 
 from .doc_tables import PAGE, filled
+
+pytestmark = pytest.mark.check
 
 CODE = re.compile(r"(?:refuse|note|Notice)\(\s*\"([A-Z_]+)\"")
 GATEWAY = Path(__file__).parents[2] / "gateway"

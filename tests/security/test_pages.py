@@ -9,6 +9,8 @@ import pytest
 from gateway.config.describe import rows
 from tests.docs.pages import ROOT, page
 
+pytestmark = pytest.mark.check
+
 SECTIONS = {row[0].partition(".")[0] for row in rows()}
 
 

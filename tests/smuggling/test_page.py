@@ -10,6 +10,8 @@ from tests.smuggling.answers import ANSWERS, Answer
 from tests.smuggling.page import PAGE, written
 from tests.smuggling.table import ROWS, Row
 
+pytestmark = pytest.mark.check
+
 
 def test_the_page_is_current() -> None:
     assert PAGE.read_text() == written(), "python -m tests.smuggling.page"

@@ -13,6 +13,8 @@ from gateway.unified.decode import HARMLESS
 from gateway.unified.formats import ALIASES, FORMATS
 from gateway.unified.request import read_execute
 
+pytestmark = pytest.mark.check
+
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "input.md").read_text("utf-8")
 _OF_INPUT, _, _OF_TOOLS = PAGE.partition("## Tools of the client")
 ROWS, TOOLS = (re.findall(r"^\| `(\{.*?\})` \|", part, re.MULTILINE) for part in (_OF_INPUT, _OF_TOOLS))
