@@ -130,7 +130,7 @@ class Broken:
 
 @pytest.mark.parametrize(
     ("cuts", "step"),
-    [(False, 7), (True, 11), *(pytest.param(cuts, 1, marks=pytest.mark.slow(30)) for cuts in (False, True))],
+    [(False, 41), (True, 53), *(pytest.param(cuts, 1, marks=pytest.mark.slow(30)) for cuts in (False, True))],
 )
 async def test_an_answer_that_ends_at_any_byte_is_never_taken_for_whole(
     start_gateway: StartGateway, cuts: bool, step: int
@@ -457,6 +457,7 @@ async def test_a_stream_with_an_internal_error_says_so_and_breaks_off(
     assert "a fault" in "".join(capsys.readouterr())
 
 
+@pytest.mark.slow
 async def test_an_answer_that_is_too_long_to_be_held_is_an_error(start_gateway: StartGateway) -> None:
     """An agent that never ends. AG-UI relays it, and holds nothing of it."""
     large = event("x" * (1 << 20), False, "m") + b"\n\n"

@@ -16,6 +16,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from gateway import cli
 from gateway.app.adapters import serve_standard_streams
 from gateway.config.load import ConfigError
 from gateway.observe.logs import configure
@@ -73,7 +74,8 @@ async def test_a_client_starts_the_command_and_calls_tools(tmp_path: Path, mode:
     assert {line["event"] for line in log} == {"request"}
 
 
-@each
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 async def test_progress_and_a_call_that_is_cancelled(tmp_path: Path, mode: str) -> None:
     broken = Broken()
     broken.waits, broken.size = True, len(STREAM) // 2
@@ -156,10 +158,11 @@ async def test_a_signal_ends_it(tmp_path: Path) -> None:
             assert await process.wait() == -number
 
 
-async def test_without_tools_it_says_what_is_missing(tmp_path: Path) -> None:
-    code, output, errors = await run(tmp_path, "http://127.0.0.1:1", {}, b"")
-    assert (code, output) == (2, b"")
-    assert errors.decode().startswith("adapters.mcp: names no agents")
+def test_without_tools_it_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(command(tmp_path, "http://127.0.0.1:1", {})[3:]) == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.startswith("adapters.mcp: names no agents")
 
 
 async def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

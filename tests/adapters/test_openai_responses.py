@@ -227,14 +227,15 @@ async def test_what_no_agent_can_do_is_refused_at_its_member(deploy: Deploy, mor
         assert deployed.simulator.received == []
 
 
-async def test_an_answer_that_ends_at_any_byte_is_a_failure(start_gateway: StartGateway) -> None:
+@pytest.mark.parametrize("step", [61, pytest.param(13, marks=pytest.mark.slow)])
+async def test_an_answer_that_ends_at_any_byte_is_a_failure(start_gateway: StartGateway, step: int) -> None:
     broken = Broken()
     async with serving(broken.answer) as url:
         gateway = await start_gateway(url, None, PORT)
         base = f"http://127.0.0.1:{gateway.adapters_port}"
         client = openai.AsyncOpenAI(base_url=f"{base}/v1", api_key="k", max_retries=0)
         async with client, aiohttp.ClientSession(base):
-            for size in [*range(0, len(STREAM) - 5, 13), len(STREAM) - 5]:
+            for size in [*range(0, len(STREAM) - 5, step), len(STREAM) - 5]:
                 broken.size = size
                 events = [event async for event in await client.responses.create(model=V1, input="hi", stream=True)]
                 assert events[-1].type == "response.failed"

@@ -17,7 +17,8 @@ from tests.lifecycle.test_reload import upstream
 BODY: dict[str, Any] = {"model": "conv-d", "messages": [{"role": "user", "content": "hi"}]}
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
 async def test_each_worker_answers(tmp_path: Path, workers: int) -> None:
     async with Simulator("2.19.0") as simulator:
         seed_core(simulator.core, simulator.llm_url)

@@ -70,6 +70,9 @@ def shown(argv: Sequence[str], code: int = 0) -> list[str]:
 
 def test_agents(start_deployment: StartDeployment) -> None:
     deployment = start_deployment("3.4.0")
+    agents = deployment.cluster.core.resources.agents
+    for id_ in list(agents)[5:]:
+        del agents[id_]
     long = "a-name-that-is-as-long-as-only-those-that-programs-make-up-" + "x" * 30
     agent = {"type": "flow", "tools": [{"type": "CatIndexTool"}]}
     twins = [deployment.register({"name": "twin", **agent}) for _ in range(2)]
@@ -104,7 +107,7 @@ def test_an_ambiguous_beginning_is_refused_with_what_it_may_mean(start_deploymen
     assert json.loads(piped(["agents", "--url", deployment.url, "sam"])[1])["agents"][0]["id"] == "sam"
 
 
-@pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
+@pytest.mark.parametrize("version", ["2.19.0", pytest.param("3.4.0", marks=pytest.mark.slow)])
 def test_agents_and_upgrade_count_the_same_connectors(version: str, start_deployment: StartDeployment) -> None:
     deployment = start_deployment(version)
     of_upgrade = shown(["upgrade", "--all", "--url", deployment.url], code=int(version == "2.19.0"))
@@ -122,6 +125,7 @@ def test_agents_and_upgrade_count_the_same_connectors(version: str, start_deploy
     assert chosen.splitlines()[0] in few.splitlines()
 
 
+@pytest.mark.slow
 def test_agents_upgrade_and_promote_take_the_connectors_that_upgrade_prints(start_deployment: StartDeployment) -> None:
     deployment = start_deployment("2.19.0")
     everything = ["--all", "--url", deployment.url]

@@ -83,7 +83,8 @@ def test_the_first_request_to_an_agent(version: str, all_of_them: bool, renderin
     assert {cell: cost for cell, cost in costs.items() if cost > MOST_AT_FIRST} == {}
 
 
-@pytest.mark.parametrize("version", mostly_slow(VERSIONS, 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_first_request_to_an_unseen_agent(version: str, renderings: list[AgentProfile]) -> None:
     cluster = UnseenCluster(version)
     costs = costs_at_first(cluster, list(cluster.agents), renderings)

@@ -14,7 +14,7 @@ from tests.migrate.conftest import Command, Deployment, StartDeployment
 SECRET = "s3cret-password"
 
 
-@pytest.mark.parametrize("version", ["2.19.0", "3.4.0"])
+@pytest.mark.parametrize("version", ["2.19.0", pytest.param("3.4.0", marks=pytest.mark.slow)])
 def test_piped_it_prints_json(start_deployment: StartDeployment, command: Command, version: str) -> None:
     deployment = start_deployment(version)
     status, out, err = command("agents", "--url", deployment.url)

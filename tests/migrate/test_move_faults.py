@@ -69,7 +69,7 @@ def _through(move: Move, url: str, command: Command, *more: str) -> tuple[int, s
 
 
 @pytest.mark.parametrize(
-    ("kind", "nth"), mostly_slow([(kind, nth) for kind in KINDS for nth in range(1, WRITES + 1)], 7)
+    ("kind", "nth"), mostly_slow([(kind, nth) for kind in KINDS for nth in range(1, WRITES + 1)], 11)
 )
 def test_a_fault_of_one_write(
     move: Move,
@@ -95,7 +95,7 @@ def test_a_fault_of_one_write(
             for kind, code in (("error", 500), ("error", 403), ("refused", 0), ("truncated", 0))
             for of in ("old", "new")
         ],
-        3,
+        8,
     ),
 )
 def test_a_fault_of_one_reading(move: Move, command: Command, kind: Kind, code: int, of: str) -> None:
@@ -143,8 +143,9 @@ UNIFIED_WRITES = 3
 """The agent, its model's connector, and the call that unloads the model."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("nth", range(1, UNIFIED_WRITES + 1))
+@pytest.mark.parametrize(
+    ("nth", "kind"), mostly_slow([(nth, kind) for nth in range(1, UNIFIED_WRITES + 1) for kind in KINDS], 7)
+)
 def test_a_fault_while_a_unified_agent_is_made(
     unified: Move,  # noqa: F811
     command: Command,
@@ -165,8 +166,9 @@ def test_a_fault_while_a_unified_agent_is_made(
     _require_unified(unified)
 
 
-@pytest.mark.parametrize("then", ["again", "undo"])
-@pytest.mark.parametrize("nth", range(1, UNIFIED_WRITES + 1))
+@pytest.mark.parametrize(
+    ("nth", "then"), mostly_slow([(nth, then) for nth in range(1, UNIFIED_WRITES + 1) for then in ("again", "undo")], 3)
+)
 def test_ended_while_a_unified_agent_is_made(
     unified: Move,  # noqa: F811
     command: Command,
@@ -206,8 +208,9 @@ class Killed(BaseException):
     """The process ends."""
 
 
-@pytest.mark.parametrize("then", ["again", "undo"])
-@pytest.mark.parametrize("nth", range(1, WRITES + 1))
+@pytest.mark.parametrize(
+    ("nth", "then"), mostly_slow([(nth, then) for nth in range(1, WRITES + 1) for then in ("again", "undo")], 5)
+)
 def test_ended_after_any_write(
     move: Move, command: Command, monkeypatch: pytest.MonkeyPatch, nth: int, then: str
 ) -> None:
