@@ -278,6 +278,7 @@ async def test_a_body_that_is_too_long_or_coded_is_refused(deploy: Deploy) -> No
             assert response.status == 405
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_without_the_port_and_then_only_what_is_on() -> None:
     import subprocess
     import sys

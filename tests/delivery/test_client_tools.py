@@ -284,6 +284,7 @@ def test_any_description_and_schema_arrive_exactly_or_are_left_out(
 TOOLS = [ToolSpec("f", "does it", SCHEMA), ToolSpec("g", "", NONE)]
 
 
+@pytest.mark.slow
 def test_the_sdks_models_take_the_declarations() -> None:
     # Here, as the SDKs' imports take seconds.
     import cohere

@@ -11,6 +11,8 @@ import pytest
 
 from tests.docs.pages import ROOT
 
+pytestmark = pytest.mark.check
+
 PIP = """#!/bin/sh
 case "$*" in
 *requirements-dev.lock*)

@@ -78,11 +78,6 @@ def _fuzz(deployment: LiveDeployment, id_: str, examples: int) -> None:
 OPERATIONS = pytest.mark.parametrize("id_", ["executeAgent", "executeAgentStream"])
 
 
-@OPERATIONS
-def test_never_a_5xx_of_the_gateways_own(deployment: LiveDeployment, id_: str) -> None:
-    _fuzz(deployment, id_, 4)
-
-
 @pytest.mark.slow
 @OPERATIONS
 def test_never_a_5xx_of_the_gateways_own_at_length(deployment: LiveDeployment, id_: str) -> None:

@@ -50,7 +50,11 @@ def offer_of(deployment: Deployment, agent_id: str, rules: tuple[Rule, ...] = ()
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        ("2.19.0", {"upgrade the agent with `mlc-gateway upgrade ID`", COMPLETES_TEXT}),
+        pytest.param(
+            "2.19.0",
+            {"upgrade the agent with `mlc-gateway upgrade ID`", COMPLETES_TEXT},
+            marks=pytest.mark.slow,
+        ),
         pytest.param("3.4.0", {"send system_prompt in `parameters`"}, marks=pytest.mark.slow(20)),
         pytest.param("3.6.0", set(), marks=pytest.mark.slow(20)),
     ],
