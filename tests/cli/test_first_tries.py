@@ -63,9 +63,8 @@ def test_rollback_of_a_connector_names_its_backups(
     start_deployment: StartDeployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deployment = start_deployment()
-    report = json.loads(
-        piped(["upgrade", "--url", deployment.url, "--apply", "--shared", "--json", "flow-a", "flow-b"])[1]
-    )
+    argv = ["upgrade", "--url", deployment.url, "--apply", "--shared", "--json", "flow-a", "flow-d"]
+    report = json.loads(piped(argv)[1])
     one, other = report["done"][:2]
     Path("mlc-backups/other.json").write_text("{}")
     assert run(["rollback", "--url", deployment.url, one["key"]]) == 2
