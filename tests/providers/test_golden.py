@@ -2,8 +2,9 @@
 
 The SDK of each provider checks them.
 
-A golden file holds `id`, `rule`, `input` as a client would write it, `options` when not the defaults, and either
-`expected` (the provider's body members) with `notices`, or `refused`; notices and refusals as [place, code].
+A golden file is one case for all providers. It holds `id`, `rule`, `input` as a client would write it, `options` when
+not the defaults, and by provider either `expected` (the provider's body members) with `notices`, or `refused`; notices
+and refusals as [place, code]. A provider whose rule is another one has a `rule` of its own.
 """
 
 import json
@@ -33,20 +34,24 @@ PROVIDERS: dict[str, tuple[Provider, Any]] = {
     "cohere_chat": (CohereChat(), cohere.check),
     "gemini": (Gemini(), gemini.check),
 }
-CASES = sorted(GOLDEN.glob("*/*.json"))
+FILES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(GOLDEN.glob("*.json"))}
+CASES: dict[str, dict[str, Any]] = {
+    f"{name}/{stem}": {**file, **file["providers"][name], "provider": name}
+    for name in PROVIDERS
+    for stem, file in FILES.items()
+    if name in file["providers"]
+}
 
 
-def read(path: Path) -> dict[str, Any]:
-    case: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    assert case["id"] == path.stem
-    assert case["rule"]
-    return case
+def test_each_file_is_named_after_its_case_and_cites_a_rule() -> None:
+    assert [file["id"] for file in FILES.values()] == list(FILES)
+    assert all(case["rule"] for case in CASES.values())
+    assert {name for file in FILES.values() for name in file["providers"]} == PROVIDERS.keys()
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_mapping(path: Path) -> None:
-    case = read(path)
-    provider, check = PROVIDERS[path.parent.name]
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_mapping(case: dict[str, Any]) -> None:
+    provider, check = PROVIDERS[case["provider"]]
     agent_input = parse(case["input"])
     options = MappingOptions(**case.get("options", {}))
     if "refused" in case:
@@ -63,17 +68,17 @@ def test_mapping(path: Path) -> None:
     check(case["expected"])
 
 
-@pytest.mark.parametrize("path", [p for p in CASES if "expected" in read(p)], ids=lambda p: f"{p.parent.name}/{p.stem}")
-def test_canonical_of_a_mapping_is_stable(path: Path) -> None:
-    provider, _ = PROVIDERS[path.parent.name]
-    once = provider.canonical(read(path)["expected"][provider.messages_field])
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "expected" in case])
+def test_canonical_of_a_mapping_is_stable(name: str) -> None:
+    case = CASES[name]
+    provider, _ = PROVIDERS[case["provider"]]
+    once = provider.canonical(case["expected"][provider.messages_field])
     assert provider.canonical(once) == once
 
 
 def test_every_provider_has_every_common_case() -> None:
     # These have the cases that differ from anthropic_messages and bedrock_converse.
     names = PROVIDERS.keys() - {"bedrock_invoke", "bedrock_nova"}
-    cases = {name: {path.stem for path in CASES if path.parent.name == name} for name in names}
-    common = set.union(*cases.values()) - {"document_names", "document_name_long", "document_names_history"}
-    assert [common - have for have in cases.values()] == [set()] * 5
+    common = FILES.keys() - {"document_names", "document_name_long", "document_names_history"}
+    assert [stem for stem in common if names - FILES[stem]["providers"].keys()] == []
     assert len(common) > 70
