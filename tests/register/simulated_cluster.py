@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from gateway.agents.documents import read_profile
@@ -121,3 +122,13 @@ def profile_of(name: str, version: str) -> AgentProfile:
 def registered_cluster(version: str) -> RegisteredCluster:
     """Return the simulated cluster of a version, made once."""
     return RegisteredCluster(version)
+
+
+def golden(file: str, version: str, name: str = "") -> Any:
+    """Return what a golden file expects on a version; versions with the same expectation share one entry.
+
+    name: of the agent, if the file holds several.
+    """
+    content = json.loads((Path(__file__).parent / "golden" / file).read_text())
+    (expected,) = [one for versions, one in (content[name] if name else content).items() if version in versions.split()]
+    return expected

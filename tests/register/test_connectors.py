@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,13 +31,13 @@ from tests.register.simulated_cluster import (
     TARGETS,
     RegisteredCluster,
     block,
+    golden,
     profile_of,
     read,
     registered_cluster,
 )
 from tests.register.simulated_cluster import PROVIDERS as PROVIDER_NAMES
 
-GOLDEN = Path(__file__).parent / "golden"
 INPUTS: Mapping[str, Case] = {
     "text": CASES["plain text"],
     "image": Case([text("What is this?"), IMAGE]),
@@ -55,10 +54,6 @@ INPUTS: Mapping[str, Case] = {
     "tool history": CASES["tool call and result"],
 }
 SIMULATED = [(version, name) for version in ("2.19.0", "3.4.0", "3.6.0") for name in AGENTS[version]]
-
-
-def golden(name: str) -> Any:
-    return json.loads((GOLDEN / name).read_text())
 
 
 @cache
@@ -81,9 +76,9 @@ def describe_verdict(verdict: Verdict) -> str:
 def test_every_kind_of_input_arrives_or_is_refused_for_the_provider_s_sake(version: str, name: str) -> None:
     verdicts = {key: judged(version, name, case) for key, case in INPUTS.items()}
     assert {v.outcome for v in verdicts.values()} <= {Outcome.ARRIVED, Outcome.REFUSED}, verdicts
-    assert {key: describe_verdict(verdict) for key, verdict in verdicts.items()} == golden("arrivals.json")[version][
-        name
-    ]
+    assert {key: describe_verdict(verdict) for key, verdict in verdicts.items()} == golden(
+        "arrivals.json", version, name
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +116,7 @@ def test_the_same_arrives_at_an_agent_without_tools(short: str) -> None:
     for key, case in INPUTS.items():
         sent = cluster.send(name, case.body, case.pairs)
         found[key] = describe_verdict(Oracle(cluster).judge(name, case.parameters, case.pairs, sent))
-    assert found == golden("arrivals.json")["3.4.0"][name]
+    assert found == golden("arrivals.json", "3.4.0", name)
 
 
 @pytest.mark.parametrize("name", AGENTS["3.6.0"])
@@ -135,7 +130,7 @@ def test_on_3_6_with_the_unified_api_off(name: str) -> None:
             found[key] = rewrite_input(profile, request, request.input, RewriteOptions(), "t1").plan.strategy
         except UndeliverableContent as refusal:
             found[key] = f"refused: {refusal.problems[0].code}"
-    assert found == golden("arrivals.json")["3.6.0"][name]
+    assert found == golden("arrivals.json", "3.6.0", name)
 
 
 def request_body(provider: str, calling: bool, **parameters: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,9 +13,19 @@ from gateway.notices import Notice
 from gateway.register.documents import agent_body, as_native, mcp_connector_body, model_body
 from gateway.register.handler import notices
 from gateway.register.target import Target, check, makes_model, takes
-from tests.register.simulated_cluster import AGENTS, BEDROCK, GEMINI, OPENAI, TAG, TARGETS, block, read, registration_of
+from tests.register.simulated_cluster import (
+    AGENTS,
+    BEDROCK,
+    GEMINI,
+    OPENAI,
+    TAG,
+    TARGETS,
+    block,
+    golden,
+    read,
+    registration_of,
+)
 
-GOLDEN = Path(__file__).parent / "golden"
 V2_19, V3_4, V3_6 = TARGETS.values()
 NATIVE = Target((3, 8, 0), unified_api=True, mcp_enabled=True)
 METADATA = {"model_id": "m1", "mcp_connector_ids": [], "model": {"model_id": "gpt-4o", "model_provider": OPENAI}}
@@ -83,7 +92,7 @@ def test_model_and_agent_of_every_provider_version_and_type(version: str, name: 
         "model": model_body(registration, target, TAG),
         "agent": agent_body(registration, target, TAG, "the-model-id"),
     }
-    assert documents == json.loads((GOLDEN / f"documents-{version}.json").read_text())[name]
+    assert documents == golden("documents.json", version, name)
 
 
 @pytest.mark.parametrize("version", TARGETS)
@@ -94,7 +103,7 @@ def test_the_body_of_the_rfc(version: str) -> None:
         "agent": agent_body(registration, target, TAG, "the-model-id"),
         "notices": [[notice.code, notice.place] for notice in notices(registration, target)],
     }
-    assert documents == json.loads((GOLDEN / "rfc.json").read_text())[version]
+    assert documents == golden("rfc.json", version)
 
 
 @pytest.mark.parametrize("target", [V2_19, V3_4, V3_6, NATIVE])
