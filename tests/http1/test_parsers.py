@@ -146,21 +146,34 @@ def check(raw: bytes) -> str:
 
 
 @pytest.mark.parametrize("pieces", [0, 1], ids=["whole", "byte by byte"])
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-def test_every_row_of_the_smuggling_table_is_refused(row: Row, pieces: int) -> None:
+def test_every_row_of_the_smuggling_table_is_refused(pieces: int) -> None:
     """The same rows go over sockets, through the whole gateway, in `tests/smuggling`."""
-    with pytest.raises(Malformed) as caught:
+    statuses = {(row.phase, row.id): _status(row, pieces) for row in ROWS}
+    expected = {(row.phase, row.id): {row.status} if row.status else REFUSED for row in ROWS}
+    assert {row: status for row, status in statuses.items() if status not in expected[row]} == {}
+
+
+def _status(row: Row, pieces: int) -> int | None:
+    """Return the status with which a request is refused; None if it is not."""
+    try:
         read_ours(row.raw + FOLLOWER, pieces)
-    status = caught.value.rule.status
-    assert status == row.status if row.status else status in REFUSED
+    except Malformed as malformed:
+        return malformed.rule.status
+    return None
 
 
 @pytest.mark.parametrize("pieces", [0, 1], ids=["whole", "byte by byte"])
-@pytest.mark.parametrize("answer", READ_IN_MEMORY, ids=lambda answer: f"{answer.phase}: {answer.id}")
-def test_every_malformed_response_is_refused(answer: Answer, pieces: int) -> None:
+def test_every_malformed_response_is_refused(pieces: int) -> None:
     """Those that need a connection, such as bytes that follow a response, are tested in `tests/smuggling`."""
-    with pytest.raises(Malformed):
+    assert [f"{answer.phase}: {answer.id}" for answer in READ_IN_MEMORY if not _is_malformed(answer, pieces)] == []
+
+
+def _is_malformed(answer: Answer, pieces: int) -> bool:
+    try:
         read_response(answer.raw, answer.method, pieces)
+    except Malformed:
+        return True
+    return False
 
 
 @pytest.mark.parametrize("raw", SOUND.values(), ids=SOUND)

@@ -116,10 +116,10 @@ def test_no_format_takes_the_start_of_another_family(kind: MediaKind, fmt: str) 
     assert taken <= family
 
 
-@pytest.mark.parametrize(("kind", "fmt"), ALL)
 @pytest.mark.parametrize("content_type", ["text/html", "image/svg+xml", "application/json", "multipart/mixed"])
-def test_no_format_but_text_takes_another_type(kind: MediaKind, fmt: str, content_type: str) -> None:
-    assert fits(kind, fmt, content_type, STARTS[kind][fmt]) == (fmt in TEXT and content_type.startswith("text/"))
+def test_no_format_but_text_takes_another_type(content_type: str) -> None:
+    takes = {fmt for kind, fmt in ALL if fits(kind, fmt, content_type, STARTS[kind][fmt])}
+    assert takes == ({*TEXT} if content_type.startswith("text/") else set())
 
 
 @pytest.mark.parametrize("fmt", TEXT)
@@ -134,9 +134,8 @@ def test_text_is_utf_8_and_says_so_by_a_text_type(fmt: str) -> None:
         assert not fits("document", fmt, content_type, data)
 
 
-@pytest.mark.parametrize(("kind", "fmt"), ALL)
-def test_nothing_is_no_medium(kind: MediaKind, fmt: str) -> None:
-    assert not fits(kind, fmt, FORMATS[kind][fmt], b"")
+def test_nothing_is_no_medium() -> None:
+    assert [fmt for kind, fmt in ALL if fits(kind, fmt, FORMATS[kind][fmt], b"")] == []
 
 
 def test_raw_audio_goes_by_its_type_alone() -> None:
