@@ -77,7 +77,7 @@ async def test_phoenix_shows_messages_media_and_refusals(start_deployment: Start
     question = [{"type": "text", "text": "What is this?"}, IMAGE]
     assert (await deployment.execute("flow-a", {"input": question})).status == 200
     assert (await deployment.execute("flow-d", {"input": question})).status == 400
-    await deployment.gateway._recording.stop()
+    await deployment.gateway.stop()
 
     def ask() -> Any:
         spans = _get(f"{phoenix}/v1/projects/library/spans?limit=100") or []

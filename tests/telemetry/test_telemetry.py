@@ -55,8 +55,8 @@ def raw(request: Parsed) -> bytes:
 
 
 async def spans_of(gateway: Gateway, collector: Collector, count: int) -> list[Any]:
-    """Return the spans. Closing the recorder sends what waits."""
-    await gateway._recording.stop()
+    """Return the spans. A gateway that stops sends what waits."""
+    await gateway.stop()
     return await asyncio.to_thread(collector.wait_for, count)
 
 
@@ -140,7 +140,7 @@ async def test_what_is_not_traced_passes_unchanged(start_gateway: StartGateway, 
             assert raw(upstream.requests[-1]) == request
         await send_request(on.data_port, EXECUTE % b"")
         assert SENT.fullmatch(upstream.requests[-1].values("traceparent")[0])[3] == b"00"  # type: ignore[index]
-        await on._recording.stop()
+        await on.stop()
     assert collector.bodies == []
 
 
@@ -193,7 +193,7 @@ async def test_the_inspector_sees_what_it_is_set_to_see(collector: Collector, tm
             await send_request(gateway.data_port, GET % b"")
             await send_request(gateway.data_port, EXECUTE % b"")
             await sink.wait_for(1)
-            await gateway._recording.stop()
+            await gateway.stop()
     assert [record.intent for record in sink.records] == ["execute"]
     assert sink.records[0].request.body.text == "{}"
     assert sink.records[0].trace is not None
@@ -232,7 +232,7 @@ async def test_the_access_log_has_every_request(start_gateway: StartGateway, tmp
         gateway = await start_gateway(upstream.url, UseCase(), {"logs": {"access": "json", "access_file": str(path)}})
         await send_request(gateway.data_port, GET % (CLIENT % b"01"))
         await send_request(gateway.data_port, EXECUTE % b"User-Agent: curl/8\r\n")
-        await gateway._recording.stop()
+        await gateway.stop()
     first, second = (json.loads(line) for line in path.read_text().splitlines())
     assert (first["target"], first["status"], first["trace_id"]) == ("/_cat/indices?pretty", 200, TRACE)
     assert (second["intent"], second["agent"], second["user_agent"]) == ("execute", "a1", "curl/8")
@@ -284,7 +284,7 @@ async def test_no_secret_is_in_spans_logs_or_metrics(
         await deployment.execute(agent, body, headers=headers, params=query)
     async with deployment.client.get("/_cat/indices", headers=headers, params=query):
         pass
-    await deployment.gateway._recording.stop()
+    await deployment.gateway.stop()
     shown = [*collector.bodies, path.read_bytes(), deployment.gateway.metrics.render()]
     assert len(path.read_text().splitlines()) == 5
     assert len([span for span in collector.spans if span.kind == span.SPAN_KIND_SERVER]) == 4

@@ -36,10 +36,13 @@ def new_agentcore_store(emulator: Emulator) -> NewAgentCoreStore:
     """A function that returns a store on the emulator. Its arguments are settings."""
 
     def new(seconds: float = 300.0, **settings: Any) -> AgentCoreStore:
-        own = Settings(memory_id=emulator.memory_id, endpoint=emulator.url, seconds=seconds, **settings)
-        return AgentCoreStore(own, connect, pause=0.001)
+        return AgentCoreStore(settings_of(emulator, seconds=seconds, **settings), connect, pause=0.001)
 
     return new
+
+
+def settings_of(emulator: Emulator, **settings: Any) -> Settings:
+    return Settings(memory_id=emulator.memory_id, endpoint=emulator.url, **{"seconds": 300.0, **settings})
 
 
 def connect(settings: Settings) -> Any:

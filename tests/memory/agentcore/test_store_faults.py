@@ -27,7 +27,7 @@ from gateway.memory.stores.agentcore import turn as turn_module
 from gateway.memory.stores.agentcore.client import AgentCoreClient
 from gateway.memory.stores.agentcore.store import AgentCoreStore
 from tests.conftest import mostly_slow
-from tests.memory.agentcore.conftest import NewAgentCoreStore, connect
+from tests.memory.agentcore.conftest import NewAgentCoreStore, connect, settings_of
 from tests.memory.agentcore.emulator import Emulator, Faults
 from tests.memory.conversations import assistant, image, key, medium, text, texts, tool_result, tool_use, turn, user
 
@@ -208,8 +208,8 @@ async def test_writer_of_a_session_that_is_deleted_meanwhile_gets_a_conflict(
     await other.append(key(), turn(), 0)
     if turns == 0:
         await other.delete(key())
-    held = _Held(connect(other._settings))
-    writer = AgentCoreStore(other._settings, lambda _: held, pause=0.001)
+    held = _Held(connect(settings_of(emulator)))
+    writer = AgentCoreStore(settings_of(emulator), lambda _: held, pause=0.001)
     await writer.start()
     writing = asyncio.ensure_future(writer.append(key(), turn(), turns))
     await asyncio.to_thread(held.waits.wait)
@@ -244,14 +244,14 @@ class _LosesAnAnswer:
 
 
 async def _losing_writer(
-    other: AgentCoreStore, which: int, then: Callable[[], Coroutine[Any, Any, None]]
+    emulator: Emulator, which: int, then: Callable[[], Coroutine[Any, Any, None]]
 ) -> AgentCoreStore:
     """Return a started store whose write number `which` is done and, after `then`, seems to have failed."""
     loop = asyncio.get_running_loop()
     service = _LosesAnAnswer(
-        connect(other._settings), which, lambda: asyncio.run_coroutine_threadsafe(then(), loop).result(60)
+        connect(settings_of(emulator)), which, lambda: asyncio.run_coroutine_threadsafe(then(), loop).result(60)
     )
-    writer = AgentCoreStore(other._settings, lambda _: service, pause=0.001)
+    writer = AgentCoreStore(settings_of(emulator), lambda _: service, pause=0.001)
     await writer.start()
     return writer
 
@@ -270,7 +270,7 @@ async def test_writer_whose_lost_write_is_deleted_meanwhile_gets_a_conflict(
         if again:
             await other.append(key(), turn(), 0)
 
-    writer = await _losing_writer(other, which, interfere)
+    writer = await _losing_writer(emulator, which, interfere)
     with pytest.raises(SessionConflict) as caught:
         await writer.append(key(), turn(user("What is this?", LARGE), assistant("A cat.")), 1)
     assert caught.value.turns == int(again)
@@ -291,7 +291,7 @@ async def test_turn_that_another_writer_stored_while_this_one_looks_for_its_even
         await other.append(key(), added, 1)
         del emulator.state.events[lost]
 
-    writer = await _losing_writer(other, 1, interfere)
+    writer = await _losing_writer(emulator, 1, interfere)
     assert (await writer.append(key(), added, 1)).turns == 2
     await writer.close()
     await other.close()
@@ -308,7 +308,7 @@ async def test_pin_of_a_session_that_is_deleted_and_begun_anew_finds_none(
         assert await other.delete(key())
         await other.append(key(), turn(), 0)
 
-    writer = await _losing_writer(other, 1, interfere)
+    writer = await _losing_writer(emulator, 1, interfere)
     with pytest.raises(SessionNotFound):
         await writer.pin(key(), True)
     await writer.close()
@@ -343,8 +343,7 @@ async def test_turns_that_aws_has_removed_are_left_out(
 ) -> None:
     days = 86_400.0
     now = [1_750_000_000.0]
-    settings = new_agentcore_store()._settings
-    store = AgentCoreStore(settings, connect, clock=lambda: now[0], pause=0.001)
+    store = AgentCoreStore(settings_of(emulator), connect, clock=lambda: now[0], pause=0.001)
     await store.start()
     for number in range(3):
         await store.append(key(), turn(user(f"{number}")), number)

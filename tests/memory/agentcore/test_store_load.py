@@ -23,7 +23,7 @@ from gateway.memory.store import StoreError, StoreUnavailable, UnknownPosition
 from gateway.memory.stores.agentcore import record as ids
 from gateway.memory.stores.agentcore.store import AgentCoreStore
 from gateway.observe.logs import configure
-from tests.memory.agentcore.conftest import connect
+from tests.memory.agentcore.conftest import connect, settings_of
 from tests.memory.agentcore.emulator import Emulator
 from tests.memory.conversations import key, turn, user
 
@@ -196,7 +196,7 @@ async def test_record_that_can_not_be_read_is_left_out_of_lists(emulator: Emulat
     async with Opened(emulator) as opened:
         for name in ("old", "later", "new"):
             await opened.store.append(key(name), turn(), 0)
-        connect(opened.store._settings).create_event(
+        connect(settings_of(emulator)).create_event(
             memoryId=emulator.memory_id,
             actorId=ids.actor(ids.RECORDS, key().owner),
             sessionId=key("later").id,

@@ -121,7 +121,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_read_says_so(open_store: Callable[..., SqliteStore]) -> None:
     store = open_store()
     store.add(numbered(1))
-    with store._writer.use() as connection:
+    with closing(sqlite3.connect(store.directory / DATABASE, isolation_level=None)) as connection:
         connection.execute("UPDATE exchanges SET head = x'c1', content = x'c1'")
     with pytest.raises(StoreError, match="Exchange 1 can't be read"):
         store.rows(Filter())
@@ -434,7 +434,7 @@ def test_used_bytes_counts_records_rows_and_indexes(open_store: Callable[..., Sq
     store = open_store()
     store.add([large(str(number), 10_000) for number in range(20)])
     store.index(10.0)
-    with store._writer.use() as connection:
+    with closing(sqlite3.connect(store.directory / DATABASE, isolation_level=None)) as connection:
         empty_log(connection)
         used = used_bytes(connection)
     assert used == pytest.approx(size_of(store), rel=0.05)
