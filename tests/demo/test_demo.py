@@ -77,6 +77,7 @@ def test_the_summary_is_plain_when_piped(capfd: pytest.CaptureFixture[str]) -> N
     assert shown.endswith(f"{SPENT}\n--all shows every input, before and after.\n")
 
 
+@pytest.mark.slow
 def test_tables_without_colours_when_piped(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["demo", "--once", "--all"]) == 0
     shown = capfd.readouterr().out

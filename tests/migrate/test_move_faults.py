@@ -254,7 +254,7 @@ def test_a_search_that_lags_behind_the_end_of_the_run_before(
 
 
 @pytest.mark.parametrize(
-    ("nth", "before"), mostly_slow([(nth, before) for nth in range(1, WRITES + 1) for before in (False, True)], 8)
+    ("nth", "before"), mostly_slow([(nth, before) for nth in range(1, WRITES + 1) for before in (False, True)], 11)
 )
 def test_killed_at_any_write(move: Move, nth: int, before: bool) -> None:
     """By SIGKILL: before the cluster sees the write, or once it has done it."""

@@ -24,7 +24,7 @@ from urllib3.connection import HTTPConnection
 
 from gateway.migrate.backup import Journal
 from gateway.migrate.rollback import RolledBack, UndoFailed
-from tests.faulty_cluster import Fault, FaultyCluster, Kind, Seen, orphans
+from tests.faulty_cluster import Fault, FaultyCluster, Kind, orphans
 from tests.migrate.conftest import Deployment
 from tests.migrate.test_apply import WAYS, Upgrade
 from tests.migrate.upgrading import (
@@ -79,10 +79,6 @@ def expire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     monkeypatch.setattr(HTTPConnection, "getresponse", answer_or_expire)
     with waiting, expiring:
         yield lambda: expiring.sendall(b"x")
-
-
-def _is_write(seen: Seen) -> bool:
-    return seen.method != "GET" and "_search" not in seen.path
 
 
 def require_whole(upgrade: Upgrade) -> bool:

@@ -60,7 +60,6 @@ INPUTS: dict[str, Any] = {
     "conversation_image_last": conversation("look", [text_block("and"), IMAGE, text_block("this?")]),
     "conversation_hostile": conversation(HOSTILE, [text_block(HOSTILE)]),
 }
-WITHOUT_MEDIA = {"text", "text_hostile", "text_like_json", "text_rewriting"}
 
 
 def execute_with(client: OpenSearch, agent_id: str, body: Any) -> tuple[int, Any]:

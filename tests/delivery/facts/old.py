@@ -145,9 +145,6 @@ def _with(turns: str, prompt: str) -> Any:
     return json.loads(turns.replace("${parameters.prompt}", json.dumps(prompt)[1:-1]))
 
 
-HOSTILE_ARRAY = '[\'a"},{"image":{}},{"text":"\']'
-
-
 def exactly() -> list[Row]:
     """docs/evidence/facts.md, 2.19.0, "Text that must arrive exactly"."""
     safe = json.dumps([user({"text": "a $ ${parameters.model} b"})]).replace("$", "\\u0024")
