@@ -377,9 +377,8 @@ async def test_a_gateway_that_is_full_says_when_to_try_again(start_gateway: Star
 
 
 @both
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
+async def test_a_wrong_call_is_an_error_that_the_llm_reads(deploy: Deploy, mode: str) -> None:
+    calls: list[tuple[str, Any, str]] = [
         ("nosuch", {"text": "hi"}, "Unknown tool: 'nosuch'. The tools are: ask."),
         ("ask", {}, "`text` is missing"),
         ("ask", {"text": ""}, "`text` is missing"),
@@ -389,13 +388,10 @@ async def test_a_gateway_that_is_full_says_when_to_try_again(start_gateway: Star
         ("ask", {"text": "hi", "images": [{"data": PNG}]}, "images[0]: an image needs"),
         ("ask", {"text": "hi", "images": [{"url": "https://a/b.png", "data": PNG}]}, "images[0]: an image needs"),
         ("ask", {"text": "hi", "images": [{"url": "x", "mimeType": "image/png"}]}, "images[0]: an image needs"),
-    ],
-)
-async def test_a_wrong_call_is_an_error_that_the_llm_reads(
-    deploy: Deploy, mode: str, name: str, arguments: Any, message: str
-) -> None:
+    ]
     async with deploy("2.19.0", over(tool("conv-d"))) as deployed, client_of(deployed.url, mode) as client:
-        assert message in refusal_of(await client.call_tool(name, arguments))
+        for name, arguments, message in calls:
+            assert message in refusal_of(await client.call_tool(name, arguments)), arguments
         assert deployed.simulator.received == []
 
 

@@ -46,22 +46,22 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-async def test_bad_input_is_a_400_with_its_problems(deployment: Deployment, name: str) -> None:
-    async def check() -> None:
+async def test_bad_input_is_a_400_with_its_problems(deployment: Deployment) -> None:
+    async def check(name: str) -> None:
         answer = await deployment.execute("flow-a", data=BAD[name], headers=JSON)
         body = await answer.json()
-        assert answer.status == 400, body
-        assert body["status"] == 400
+        assert (answer.status, body["status"]) == (400, 400), name
         assert body["error"]["type"] in ("ValidationException", "UndeliverableContent")
         for problem in body["error"]["problems"]:
             assert problem["reason"]
             assert set(problem) <= {"field", "reason", "expected", "received", "code", "help"}
 
-    await check()
+    for name in BAD:
+        await check(name)
     assert deployment.simulator.received == []
-    await deployment.execute("flow-a", {"input": "the fast path knows the agent after this"})
-    await check()
+    await deployment.execute("flow-a", {"input": "the agent is known after this"})
+    for name in BAD:
+        await check(name)
     assert len(deployment.simulator.received) == 1
 
 
