@@ -140,6 +140,7 @@ ANSWERS = {
     "an empty reason": b"HTTP/1.1 200 \r\nContent-Length: 0\r\n\r\n",
     "a reason beyond ASCII": "HTTP/1.1 200 größe\r\nContent-Length: 0\r\n\r\n".encode(),
     "an unknown status": b"HTTP/1.1 299 Odd\r\nContent-Length: 0\r\n\r\n",
+    "status 799": b"HTTP/1.1 799 Odd\r\nContent-Length: 0\r\n\r\n",
     "status 599": b"HTTP/1.1 599 Odd\r\nContent-Length: 1\r\n\r\nx",
     "chunks": OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
     "chunks with extensions": OK + b'transfer-encoding: Chunked\r\n\r\n3;a="b c"\r\nabc\r\n0;z\r\n\r\n',
