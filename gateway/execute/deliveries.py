@@ -151,8 +151,7 @@ class Reporter:
 
     def decoded(self, agent_input: AgentInput) -> None:
         """Log at debug level what the input is."""
-        if self._logs_steps:
-            step(self._log, "decoded", input=agent_input.type.value, messages=len(agent_input.messages))
+        step(self._log, "decoded", input=agent_input.type.value, messages=len(agent_input.messages))
 
     def resolved(self, profile: AgentProfile) -> None:
         """Log at debug level what was read of the agent. A cluster's version that is not known is reported once."""
@@ -161,15 +160,14 @@ class Reporter:
             self._unknown_version = profile.version
             self.noticed(unknown)
             self._log.warning("cluster's version not known", codes=[unknown.code], reason=unknown.reason)
-        if self._logs_steps:
-            step(
-                self._log,
-                "profile",
-                type=profile.type,
-                generation=profile.generation.value,
-                provider=profile.provider,
-                source=profile.provider_source,
-            )
+        step(
+            self._log,
+            "profile",
+            type=profile.type,
+            generation=profile.generation.value,
+            provider=profile.provider,
+            source=profile.provider_source,
+        )
 
     def planned(self, plan: Plan) -> None:
         """Count a delivery, and log it at debug level."""
