@@ -110,6 +110,7 @@ CODES: dict[str, Code] = {
     "TOOLS_LEFT_OUT": Code("the client's own tools were left out, as the agent can't call them"),
     "STREAM_IN_ONE_PIECE": Code("the answer came as a stream once all of it was there"),
     "ROUTE_HANDED_OVER": Code("a target of the route failed by itself, and another one ran"),
+    "ROUTE_IDS_UNMARKED": Code("an answer of another target was sent as it came, so its ids lead nowhere"),
     "SYSTEM_FOLDED": Code("system text was put before the first user turn"),
     "SYSTEM_HOISTED": Code("system text was moved to the front"),
     "TEXT_JOINED": Code("several texts were joined"),

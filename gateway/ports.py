@@ -13,6 +13,7 @@ import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import GatewayError
+from gateway.notices import HEADER
 from gateway.observe.record import Delivery
 from gateway.unified.model import Media
 from gateway.unified.request import ExecuteRequest
@@ -255,7 +256,10 @@ class Forward(msgspec.Struct, frozen=True):
         headers: dict[str, str] = {}
         for stage in self.stages:
             if stage.holds:
+                notices = headers.get(HEADER)
                 headers |= stage.leave()
+                if notices and headers[HEADER] != notices:
+                    headers[HEADER] = f"{notices}, {headers[HEADER]}"
         return headers
 
     def cut(self, error: GatewayError) -> bytes:

@@ -40,7 +40,8 @@ class Fault:
 
     kind: "error": `status` with `body`, no effect; "refused": the connection is closed at once, no effect; "stall":
     never answered, no effect; "lost": done, but the connection is cut before the answer; "late": done, answered after
-    `seconds`; "truncated": done, half the answer; "masked": done, answered with `status` and `body`.
+    `seconds`; "truncated": done, half the answer; "masked": done, answered with `status` and `body`, and with
+    `headers` besides.
 
     until: an event that a "stall" or "late" request waits for first; "late" is then answered as soon as it is set.
     """
@@ -54,6 +55,7 @@ class Fault:
     status: int = 500
     body: bytes = _ERROR_BODY
     until: asyncio.Event | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
     matched: int = 0
 
     def strikes(self, method: str, target: str) -> bool:
@@ -153,7 +155,8 @@ class FaultyCluster:
         if kind == "lost":
             return False
         if fault and kind == "masked":
-            answer = _head(fault.status, {"content-type": "application/json"}, len(fault.body)) + fault.body
+            headers = {"content-type": "application/json", **fault.headers}
+            answer = _head(fault.status, headers, len(fault.body)) + fault.body
         writer.write(answer if kind != "truncated" else answer[: len(answer) - max(1, len(answer) // 4)])
         await writer.drain()
         return kind != "truncated"

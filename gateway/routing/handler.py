@@ -32,6 +32,7 @@ from gateway.routing.table import Route, Target
 
 HANDED_OVER = "ROUTE_HANDED_OVER"
 _READABLE = Notice("MEMORY_SHOWN_READABLE", "a memory is shown without the gateway's form")
+_UNMARKED = Notice("ROUTE_IDS_UNMARKED", "the answer was sent as it came, so its ids lead nowhere")
 _MISSING = re.compile(rb"(?i)failed to find agent|agent index not found")
 """How clusters answer a request to run an agent that they don't have, with 404 (docs/evidence/facts.md)."""
 _AGENT_IN_PATH = re.compile(rb"(/agents/)[^/?]+")
@@ -86,13 +87,19 @@ class RoutedHandler:
             target = route.marked(mark)
             if target is not None:
                 routed = await self._admit(route, target, call)
-                stage = MemoryMarks(mark, self._shown_readable if self._readable else None)
+                stage = MemoryMarks(mark, self._left_unmarked, self._shown_readable if self._readable else None)
                 return Forward(stages=(stage,), routed=routed, target=target_path)
         return None
 
     def _shown_readable(self) -> Mapping[str, str]:
-        self._meter.noticed(_READABLE)
-        return notice_header([_READABLE], {}) if self._notice_header else {}
+        return self._notice(_READABLE)
+
+    def _left_unmarked(self) -> Mapping[str, str]:
+        return self._notice(_UNMARKED)
+
+    def _notice(self, notice: Notice) -> Mapping[str, str]:
+        self._meter.noticed(notice)
+        return notice_header([notice], {}) if self._notice_header else {}
 
     # What is sent there
 
@@ -137,7 +144,7 @@ class RoutedHandler:
         target, call = choice.target, choice.call
         stages = forward.stages
         if target.mark and (profile is None or self._chooser.gives_ids(profile)):
-            stages = (*stages, RunMarks(target.mark))
+            stages = (*stages, RunMarks(target.mark, self._left_unmarked))
         if call.mirror is None:
             stages = (*stages, MeterStage(self._meter, routed, profile, call.streaming))
         if choice.mirrored not in (None, target):

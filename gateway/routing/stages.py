@@ -14,10 +14,11 @@ _READABLE = 1 << 20
 
 
 class RunMarks(AnswerStage):
-    """Marks the ids in the answer of a run."""
+    """Marks the ids in the answer of a run. unmarked: called if it can't; returns the headers that say so."""
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, mark: str, unmarked: Callable[[], Mapping[str, str]]) -> None:
         self._mark = mark
+        self._unmarked = unmarked
         self._stream = MarkedStream(mark)
 
     def feed(self, piece: bytes) -> bytes:
@@ -33,17 +34,24 @@ class RunMarks(AnswerStage):
 
     def leave(self) -> Mapping[str, str]:
         """See `AnswerStage`. The ids of an answer that can't be held stay without marks, so they lead nowhere."""
-        return {}
+        return self._unmarked()
 
 
 class MemoryMarks(AnswerStage):
     """Marks the ids in an answer about a memory, its messages or a task, and shows its turns as they were written.
 
-    readable: called if it does that (`memory.readable`), returns the headers to add; None to leave them as they are.
+    unmarked: see `RunMarks`. readable: called if it shows turns (`memory.readable`), returns the headers to add; None
+    to leave them as they are.
     """
 
-    def __init__(self, mark: str, readable: Callable[[], Mapping[str, str]] | None = None) -> None:
+    def __init__(
+        self,
+        mark: str,
+        unmarked: Callable[[], Mapping[str, str]],
+        readable: Callable[[], Mapping[str, str]] | None = None,
+    ) -> None:
         self._mark = mark
+        self._unmarked = unmarked
         self._readable = readable
 
     async def finish(self, answer: Answer, streamed: bool) -> Answer:
@@ -54,3 +62,7 @@ class MemoryMarks(AnswerStage):
             shown = show_original_json(body)
         added = self._readable() if self._readable is not None and shown != body else {}
         return Answer(answer.status, {**answer.headers, **added}, shown)
+
+    def leave(self) -> Mapping[str, str]:
+        """See `AnswerStage`, and `RunMarks`."""
+        return self._unmarked()

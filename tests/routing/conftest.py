@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from multidict import CIMultiDictProxy
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app import Gateway
@@ -44,7 +45,7 @@ class Answered:
 
     status: int
     body: Any
-    headers: Mapping[str, str]
+    headers: CIMultiDictProxy[str]
 
     @property
     def ran(self) -> str:
@@ -93,6 +94,15 @@ class Place:
         url = f"http://127.0.0.1:{(gateway or self.gateways[-1]).data_port}{path}"
         async with aiohttp.ClientSession() as client, client.request(method, url, json=body, headers=headers) as got:
             return Answered(got.status, await got.json(), got.headers)
+
+    async def raw(self, method: str, path: str, body: Any = None) -> Answered:
+        """Send a request to the newest gateway; return the answer with the bytes of its body as they came."""
+        url = f"http://127.0.0.1:{self.gateways[-1].data_port}"
+        async with (
+            aiohttp.ClientSession(url, auto_decompress=False) as client,
+            client.request(method, path, json=body) as got,
+        ):
+            return Answered(got.status, await got.read(), got.headers)
 
     async def stream(self, agent: str, question: str, headers: Any = None) -> str:
         """Run the old cluster's agent of this name with a stream; return all of that."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import copy
+import dataclasses
 import json
 from typing import Any
 
 import aiohttp
 import pytest
 
+from gateway.proxy.capture import HELD_ANSWER
 from tests.faulty_cluster import Fault
 from tests.routing.conftest import ML, PASSWORD, Place
 
@@ -100,6 +102,36 @@ async def test_a_read_of_a_memory_is_sent_again_as_one_of_upstream_is(place: Pla
         assert (await place.send("GET", f"{ML}/memory/{id}")).status == 200
         cluster.front.faults.append(Fault("refused", "", f"{ML}/memory/"))
         assert (await place.send("GET", f"{ML}/memory/{id}")).status == 200
+
+
+@pytest.mark.parametrize("coding", ["identity", "br"])
+async def test_an_answer_whose_ids_get_no_marks_says_so(place: Place, coding: str) -> None:
+    """It is larger than the gateway holds, or can't be read: its id would lead to the route's own agent."""
+    large = coding == "identity"
+    text = "x" * (2 * HELD_ANSWER if large else 1)
+    body = json.dumps({"memory_id": "of-the-cluster", "response": text, "messages": []}).encode()
+    await place.start(place.route("conv-b", "fc-openai_upgraded", (0, 1)))
+    marked = (await place.ask("conv-b", "My name is Nia.")).memory_id
+    fault = Fault("masked", "POST", EXECUTE, status=200, body=body, headers={"content-encoding": coding})
+    place.new.front.faults.append(fault)
+    place.new.front.faults.append(dataclasses.replace(fault, method="GET", path=f"{ML}/memory/"))
+    path = f"{ML}/agents/{place.old.agents['conv-b']}/_execute"
+    for method, target in (("POST", path), ("GET", f"{ML}/memory/{marked}/messages")):
+        seen = await place.raw(method, target, {"input": "And now?"} if method == "POST" else None)
+        assert (seen.status, seen.headers["X-MLC-Gateway-Notice"]) == (200, "ROUTE_IDS_UNMARKED")
+        assert seen.body == body
+    count = await place.metric("mlc_gateway_notices_total", code="ROUTE_IDS_UNMARKED")
+    assert count == 2
+
+
+async def test_all_notices_of_an_answer_that_can_not_be_held_are_shown(place: Place) -> None:
+    """The session's, whose turn has no answer, and the route's."""
+    body = json.dumps({"memory_id": "of-the-cluster", "response": "x" * 2 * HELD_ANSWER}).encode()
+    await place.start(place.route("flow-b", "flow-openai_messages", (0, 1)), rules=[GATEWAY_MEMORY])
+    place.new.front.faults.append(Fault("masked", "POST", EXECUTE, status=200, body=body))
+    answered = await place.ask("flow-b", "Hello.")
+    notices = ", ".join(answered.headers.getall("X-MLC-Gateway-Notice")).split(", ")
+    assert {"MEMORY_ANSWER_MISSING", "ROUTE_IDS_UNMARKED"} <= set(notices)
 
 
 async def test_an_id_of_an_agent_that_is_no_target_any_more_is_refused(place: Place) -> None:
