@@ -30,6 +30,7 @@ from tests.conftest import mostly_slow
 from tests.memory.agentcore.conftest import NewAgentCoreStore, connect, settings_of
 from tests.memory.agentcore.emulator import Emulator, Faults
 from tests.memory.conversations import assistant, image, key, medium, text, texts, tool_result, tool_use, turn, user
+from tests.wire import read_message
 
 LARGE = image(medium(1_100_000))
 
@@ -456,10 +457,37 @@ async def test_refusals_say_what_the_service_says(emulator: Emulator) -> None:
     settings = Settings(memory_id="other-abcdefghij", endpoint=emulator.url)
     store = AgentCoreStore(settings, connect)
     await store.start()
-    assert await store.session(key()) is None
-    with pytest.raises(StoreUnavailable, match="memory not found"):
-        await store.append(key(), turn(), 0)
+    for work in (
+        lambda: store.session(key()),
+        lambda: store.load(key()),
+        lambda: store.append(key(), turn(), 0),
+        lambda: store.delete(key()),
+        store.sessions,
+        lambda: store.sessions(key().owner),
+    ):
+        with pytest.raises(StoreUnavailable, match="memory not found"):
+            await work()  # a session in a memory that is gone is not one that never was
     await store.close()
+
+
+async def test_an_answer_without_what_every_answer_has_is_no_internal_error() -> None:
+    """A proxy, say, that answers 200 with JSON of its own."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_message(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    settings = Settings(Emulator.memory_id, endpoint=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    client = _own_client(settings)
+    store = AgentCoreStore(settings, lambda _: client)
+    await store.start()
+    for work in (lambda: store.session(key()), lambda: store.probe(1), store.sessions):
+        with pytest.raises(StoreUnavailable, match="has no `"):
+            await work()
+    await store.close()
+    server.close()
 
 
 async def test_unreachable_service() -> None:

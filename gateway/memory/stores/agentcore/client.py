@@ -123,7 +123,7 @@ class Operation:
             **({"metadata": {k: {"stringValue": v} for k, v in event.metadata.items()}} if event.metadata else {}),
             **({"branch": branch} if branch else {}),
         )
-        return answer["event"]["eventId"], attempts > 1
+        return _member(_member(answer, "event"), "eventId"), attempts > 1
 
     async def pages(
         self, actor: str, session: str, branch: str | None = None, payloads: bool = True
@@ -142,7 +142,7 @@ class Operation:
     async def event(self, actor: str, session: str, event_id: str) -> StoredEvent | None:
         """Return one event; None if there is none."""
         answer = await self._find("get_event", actorId=actor, sessionId=session, eventId=event_id)
-        return _stored(answer["event"]) if answer else None
+        return _stored(_member(answer, "event")) if answer else None
 
     async def delete(self, actor: str, session: str, event_id: str) -> None:
         """Delete an event, if it is there."""
@@ -152,13 +152,15 @@ class Operation:
         """Return the ids of an actor's sessions."""
         parameters = {"actorId": actor}
         return [
-            s["sessionId"] async for page in self._list("list_sessions", "sessionSummaries", parameters) for s in page
+            _member(one, "sessionId")
+            async for page in self._list("list_sessions", "sessionSummaries", parameters)
+            for one in page
         ]
 
     async def actors(self) -> list[str]:
         """Return the ids of all actors."""
-        pages = self._list("list_actors", "actorSummaries", {})
-        return [actor["actorId"] async for page in pages for actor in page]
+        pages = self._list("list_actors", "actorSummaries", {}, may_be_missing=False)
+        return [_member(actor, "actorId") async for page in pages for actor in page]
 
     async def pause(self, attempt: int) -> None:
         """Wait before attempt number `attempt` + 1.
@@ -183,16 +185,35 @@ class Operation:
                 raise
             raise StoreUnavailable(f"AgentCore Memory did not respond within {self._seconds:g} s") from None
 
-    async def _list(self, method: str, name: str, parameters: dict[str, Any]) -> AsyncIterator[list[dict[str, Any]]]:
+    async def _list(
+        self, method: str, name: str, parameters: dict[str, Any], may_be_missing: bool = True
+    ) -> AsyncIterator[list[dict[str, Any]]]:
         token: dict[str, str] = {}
         while True:
-            answer = await self._find(method, **parameters, maxResults=PAGE, **token)
-            if answer is None:
-                return
-            yield answer[name]
+            try:
+                answer, _ = await self._call(method, **parameters, maxResults=PAGE, **token)
+            except _Missing:
+                if may_be_missing:
+                    await self._find_memory()
+                    return
+                raise
+            yield _member(answer, name)
             if not answer.get("nextToken"):
                 return
             token = {"nextToken": answer["nextToken"]}
+
+    async def _find_memory(self) -> None:
+        """Check that it is not the memory itself that is missing: its sessions must not look as if they never were.
+
+        Raises:
+            StoreUnavailable: the service does not know the memory.
+        """
+        try:
+            await self._call("list_actors", maxResults=1)
+        except _Missing:
+            raise
+        except StoreError:  # such as a missing permission
+            return
 
     async def _find(self, method: str, **parameters: Any) -> dict[str, Any] | None:
         """Call the service; None if there is no such event, session or actor."""
@@ -265,12 +286,26 @@ def _fault(error: Exception) -> _Fault:
     return _Fault(StoreUnavailable(reason), lasting=True)
 
 
+def _member(answer: Mapping[str, Any], name: str) -> Any:
+    """Return a member that every answer has.
+
+    Raises:
+        StoreUnavailable: this one lacks it.
+    """
+    try:
+        return answer[name]
+    except KeyError:
+        raise StoreUnavailable(
+            f"AgentCore Memory's answer has no `{name}`. Is it another service that answers?"
+        ) from None
+
+
 def _stored(event: Mapping[str, Any]) -> StoredEvent:
     branch = event.get("branch") or {}
     name = branch.get("name")
     return StoredEvent(
-        event["eventId"],
-        event["eventTimestamp"].timestamp(),
+        _member(event, "eventId"),
+        _member(event, "eventTimestamp").timestamp(),
         list(event.get("payload") or ()),
         {key: value.get("stringValue", "") for key, value in (event.get("metadata") or {}).items()},
         None if name == "main" else name,  # as the service calls the main line
