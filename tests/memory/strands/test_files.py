@@ -18,7 +18,7 @@ from gateway.memory.copying import OtherSession, copy_session
 from gateway.memory.model import Message, Metadata, Owner, SessionKey, Turn
 from gateway.memory.store import SessionConflict, StoreUnavailable, UnknownPosition, UnreadableSession, Unstorable
 from gateway.memory.stores.registry import build_store
-from gateway.memory.stores.strands import session
+from gateway.memory.stores.strands import files, session
 from gateway.memory.stores.strands.files import StrandsFilesStore
 from gateway.memory.stores.strands.mapping import encode_record, to_record
 from gateway.memory.stores.strands.paths import decode_name, encode_name
@@ -396,6 +396,68 @@ async def test_symbolic_links_are_not_followed(store: StrandsFilesStore, tmp_pat
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UnreadableSession, match="symbolic link"):
         await store.load(key())
+
+
+@pytest.mark.parametrize("of", ["", "agents", "agents/agent_agent", "agents/agent_agent/messages"])
+async def test_links_to_directories_are_not_followed(store: StrandsFilesStore, tmp_path: Path, of: str) -> None:
+    """They may lead to another caller's session, and a deletion would leave what is there, and report success."""
+    await store.append(key(), turn(), 0)
+    path = tmp_path / "session_gws-one" / of
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    there = sorted((tmp_path / "elsewhere").rglob("*"))
+    for work in (
+        lambda: store.session(key()),
+        lambda: store.load(key()),
+        lambda: store.append(key(), turn(id_="next"), 1),
+        lambda: store.pin(key(), True),
+        lambda: store.delete(key()),
+    ):
+        with pytest.raises(UnreadableSession, match="symbolic link"):
+            await work()
+    assert (await store.sessions()).sessions == ()
+    assert sorted((tmp_path / "elsewhere").rglob("*")) == there
+
+
+async def test_a_copy_of_a_session_is_listed_as_its_owners(store: StrandsFilesStore, tmp_path: Path) -> None:
+    """Also where the name does not tell the id, so that it is read from a file, which names the first owner."""
+    alice, bob = (SessionKey(Owner("agent", "", caller), "gws-" + "x" * 300) for caller in ("alice", "bob"))
+    await store.append(alice, turn(), 0)
+    shutil.copytree(tmp_path / "caller_alice", tmp_path / "caller_bob")
+    for owned in (alice, bob):
+        assert [one.key for one in (await store.sessions(owned.owner)).sessions] == [owned]
+    assert {one.key for one in (await store.sessions()).sessions} == {alice, bob}
+
+
+@pytest.mark.parametrize("name", ["gateway/state.json", "messages/message_2.json"])
+async def test_a_session_that_cannot_be_read_can_be_deleted(
+    store: StrandsFilesStore, tmp_path: Path, name: str
+) -> None:
+    session = await store.append(key(), turn(), 0)
+    assert session.messages == 2
+    (agent(tmp_path) / name).write_bytes(b"{")
+    with pytest.raises(UnreadableSession):
+        await store.session(key())
+    assert await store.delete(key())
+    assert not agent(tmp_path).exists()
+    assert await store.session(key()) is None
+
+
+async def test_a_probe_that_a_starting_process_removes_is_made_again(
+    store: StrandsFilesStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, removed = files.write_files, []
+
+    def write_late(*writes: atomic_files.Write) -> None:
+        if not removed:
+            removed.extend((tmp_path / ".deleted").iterdir())
+            StrandsFilesStore(tmp_path)._prepare()
+        write(*writes)
+
+    monkeypatch.setattr(files, "write_files", write_late)
+    await store.probe(10)
+    assert removed
+    assert not list((tmp_path / ".deleted").iterdir())
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.symlink_to("elsewhere"), Path.mkdir], ids=["link", "directory"])

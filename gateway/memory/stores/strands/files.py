@@ -136,12 +136,18 @@ class StrandsFilesStore:
             shutil.rmtree(deleted, ignore_errors=True)
 
     def _probe(self, size: int) -> None:
-        directory = self._trash / uuid.uuid4().hex  # which the next start empties if this process is killed
-        directory.mkdir(mode=0o700)
-        try:
-            write_files(Write(directory / "probe", os.urandom(size)))
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+        """Write a file and remove it. Another process that starts meanwhile may be faster with that."""
+        for is_last in (False, True):
+            directory = self._trash / uuid.uuid4().hex  # which the next start empties if this process is killed
+            directory.mkdir(mode=0o700)
+            try:
+                write_files(Write(directory / "probe", os.urandom(size)))
+                return
+            except FileNotFoundError:
+                if is_last:
+                    raise
+            finally:
+                shutil.rmtree(directory, ignore_errors=True)
 
     def _files(self, key: SessionKey) -> SessionFiles:
         return SessionFiles(self._root, key, self._lock)
@@ -188,7 +194,7 @@ class StrandsFilesStore:
         try:
             key = key_of(self._root, agent)
             if key is None and (state := read_state(agent)):
-                key = state.key
+                key = key_of(self._root, agent, state.key)
             return self._files(key).session() if key else None
         except UnreadableSession:
             return None

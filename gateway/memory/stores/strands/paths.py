@@ -70,14 +70,24 @@ def find_agents(root: Path, owner: Owner | None) -> Iterator[Path]:
             yield from _listed(session / "agents", "agent_")
 
 
-def key_of(root: Path, agent: Path) -> SessionKey | None:
-    """Return the key of an agent's directory, or None if its names do not tell."""
+def key_of(root: Path, agent: Path, stored: SessionKey | None = None) -> SessionKey | None:
+    """Return the key of an agent's directory, or None if its names do not tell.
+
+    stored: the key in the directory's own files, which tells the ids that a name was too short for. A copy of a
+    directory has it, too, so it says nothing else.
+    """
     found = {"tenant": "", "caller": "", "session": "", "agent": ""}
+    ids = {}
+    if stored is not None:
+        owner = stored.owner
+        ids = {"tenant": owner.tenant, "caller": owner.caller, "session": stored.id, "agent": owner.agent_id}
     for part in agent.relative_to(root).parts:
         prefix, _, name = part.partition("_")
         if prefix not in found:
             continue  # the directory "agents"
         id_ = decode_name(name)
+        if id_ is None and prefix in ids and encode_name(ids[prefix]) == name:
+            id_ = ids[prefix]
         if id_ is None:
             return None
         found[prefix] = id_

@@ -117,6 +117,7 @@ class SessionFiles:
 
     def __init__(self, root: Path, key: SessionKey, lock: Lock) -> None:
         self._key = key
+        self._root = root
         self._directory = session_directory(root, key)
         self._agent = agent_directory(root, key)
         self._messages = self._agent / "messages"
@@ -202,8 +203,12 @@ class SessionFiles:
         Strands' directory of the session stays if other agents have a part in it.
         """
         with self._lock(self._directory):
-            if self._settle() is None:
-                return False
+            self._refuse_links()
+            try:
+                if self._settle() is None:
+                    return False
+            except UnreadableSession:
+                pass  # what nobody can read can still be deleted
             parts = [part for kind in ("agents", "multi_agents") for part in (self._directory / kind).glob("*")]
             (self._directory if parts == [self._agent] else self._agent).rename(trash)
             return True
@@ -219,6 +224,7 @@ class SessionFiles:
 
     def _current(self) -> State | None:
         """Return the state, after what a killed writer has left was finished and what Strands has added was counted."""
+        self._refuse_links()
         state = read_state(self._agent)
         count = state.messages if state else 0
         if not (self._pending / _file_name(count - 1)).exists() and not self._message(count).exists():
@@ -226,8 +232,21 @@ class SessionFiles:
         with self._lock(self._directory):
             return self._settle()
 
+    def _refuse_links(self) -> None:
+        """Refuse a link in place of a directory: it may lead to another session, and a deletion leaves what is there.
+
+        Raises:
+            UnreadableSession: there is one.
+        """
+        for directory in (self._messages, self._hidden, self._pending, *self._pending.parents):
+            if directory == self._root:
+                return
+            if directory.is_symlink():
+                raise UnreadableSession(f"{directory} is a symbolic link. Put the directory itself there")
+
     def _settle(self) -> State | None:
         """Finish what a killed writer has left, and count what Strands has added. Locked."""
+        self._refuse_links()
         state = read_state(self._agent)
         for seq in _numbers(self._pending):
             pending = self._pending / _file_name(seq)
