@@ -226,7 +226,7 @@ def build_use_case() -> UseCase:
         routed = RoutedHandler(settings, handlers, all_profiles, metrics, log, memory)
         wanted = settings.registration.enabled
         manage = Manager(settings, cluster, execute, profiles, log, metrics) if wanted else None
-        resources = SessionResources(settings, shared.resource, cluster, Credentials().of, memory.delete)
+        resources = SessionResources(settings, shared.resource, cluster, Credentials().of, log, memory.delete)
         return UseCases(
             routed,
             all_profiles,

@@ -22,8 +22,9 @@ from gateway.memory.model import Session, SessionKey, StoredMessage
 from gateway.memory.owner import agent_of, is_signed, knows_users, message_id, owner_of, read_message_id
 from gateway.memory.reading import MOST_BYTES, read_range, read_turn, read_turns
 from gateway.memory.rest import read_search
-from gateway.memory.store import SessionNotFound, Store, StoreError
+from gateway.memory.store import SessionNotFound, Store, StoreError, UnreadableSession
 from gateway.memory.window import measure
+from gateway.observe.logs import Logger
 from gateway.ports import Answer, ClusterReader, ExecuteCall
 
 _PAGE = 10
@@ -37,6 +38,8 @@ _UNKNOWN = "/_plugins/_ml/memory/mlc-gateway"
 _SIGNATURE = "X-Amz-Signature="
 """The query of a presigned URL has it."""
 _REFUSED = (401, 403)
+_UNAVAILABLE = "The gateway's store of sessions is not available: it can't be read, or takes no writes."
+_UNREADABLE = "The gateway can't read what its store holds of this session."
 _NOT_FOUND = {"memory": "Memory", "messages": "Memory", "session": "Memory", "search": "Memory"}
 
 Credentials = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -59,6 +62,7 @@ class SessionResources:
         store: Store,
         cluster: ClusterReader,
         credentials: Credentials,
+        log: Logger,
         delete: Delete | None = None,
     ) -> None:
         self._settings = settings.memory
@@ -66,6 +70,7 @@ class SessionResources:
         self._store = store
         self._cluster = cluster
         self._credentials = credentials
+        self._log = log
         self._delete_session = delete or (lambda key, _: store.delete(key))
 
     async def __call__(self, resource: str, id: str, call: ExecuteCall) -> Answer:
@@ -84,8 +89,11 @@ class SessionResources:
         refusal = await self._refusal(call)
         if refusal is not None:
             return refusal
-        with store_errors():
+        try:
             return await self._answer(resource, id, call)
+        except StoreError as error:  # whose text may name paths, hosts and accounts, which are no client's business
+            self._log.error("store unavailable", reason=str(error), type=type(error).__name__)
+            raise MemoryUnavailable(_UNREADABLE if isinstance(error, UnreadableSession) else _UNAVAILABLE) from error
 
     async def _answer(self, resource: str, id: str, call: ExecuteCall) -> Answer:
         session_id, number = (id, 0) if resource in _NOT_FOUND else read_message_id(id) or (id, 0)
@@ -217,7 +225,7 @@ class SessionResources:
 
 @contextlib.contextmanager
 def store_errors() -> Iterator[None]:
-    """Turn a store's errors into a response.
+    """Turn a store's errors into a response to an operator.
 
     Raises:
         MemoryUnavailable: the store raised a `StoreError`.

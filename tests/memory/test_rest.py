@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from gateway.memory.model import Block, Metadata, Owner, Session, SessionKey, St
 from gateway.memory.owner import caller_of, message_id, new_session_id
 from gateway.memory.rest import working_document
 from gateway.memory.rest_handler import SessionResources
-from gateway.memory.store import Store, StoreUnavailable
+from gateway.memory.store import Store, StoreError, StoreUnavailable, UnreadableSession
+from gateway.memory.stores.strands.files import StrandsFilesStore
 from tests.conftest import StartGateway
 from tests.memory.conversations import assistant, image, tool_result, tool_use, turn, user
 from tests.memory.in_memory_store import InMemoryStore
@@ -45,8 +47,8 @@ class WithSessions(UseCase):
         self.store = store
 
     def __call__(self, *args: Any) -> Any:
-        settings, clusters = args[:2]
-        sessions = SessionResources(settings, self.store, clusters[""], Credentials().of)
+        settings, clusters, log = args[:3]
+        sessions = SessionResources(settings, self.store, clusters[""], Credentials().of, log)
         return UseCases(self.execute, self, sessions=sessions, store=self.store)
 
 
@@ -363,14 +365,47 @@ async def test_a_signed_request_is_refused(start_gateway: StartGateway, store: I
         assert (answer[0], answer[1]["error"]["type"], answer[2]) == (400, "SignatureConflict", [])
 
 
-async def test_a_store_that_fails_is_a_503(start_gateway: StartGateway, store: InMemoryStore) -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(StoreUnavailable, "The gateway's store of"), (UnreadableSession, "The gateway can't read what")],
+)
+async def test_a_store_that_fails_is_a_503(
+    error: type[StoreError],
+    reason: str,
+    start_gateway: StartGateway,
+    store: InMemoryStore,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The log says why; a client does not get to know paths and accounts."""
+
     async def fail(_: SessionKey) -> None:
-        raise StoreUnavailable("the disk is full")
+        raise error("/var/lib/sessions is full")
 
     store.session = fail  # type: ignore[method-assign]
     status, document, _ = await ask(start_gateway, store, "GET", f"{ML}/memory/{SESSION}")
     assert (status, document["error"]["type"]) == (503, "MemoryUnavailable")
-    assert document["error"]["reason"] == "The store of sessions can't be used: the disk is full"
+    assert document["error"]["reason"].startswith(reason)
+    assert "/var/lib" not in json.dumps(document)
+    [logged] = [line for line in capfd.readouterr().err.splitlines() if "store unavailable" in line]
+    assert json.loads(logged)["reason"] == "/var/lib/sessions is full"
+
+
+def damage(directory: Path) -> None:
+    [state] = directory.rglob("state.json")
+    state.write_bytes(b"{")
+
+
+async def test_a_session_whose_files_are_damaged_can_be_deleted_by_its_caller(
+    start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    store = StrandsFilesStore(tmp_path)
+    await store.start()
+    await store.append(bobs_key(), turn(), 0)
+    damage(tmp_path)
+    for method, expected in (("GET", 503), ("DELETE", 200), ("GET", 404)):
+        status, _, _ = await ask(start_gateway, store, method, f"{ML}/memory/{SESSION}", BOB)
+        assert status == expected
+    await store.close()
 
 
 OTHERS = (
