@@ -271,3 +271,21 @@ async def test_a_request_that_moves_to_another_node_is_signed_for_that_node(
     assert received.values("Host") == [f"127.0.0.1:{left}".encode()]
     assert received.body == body
     checked(received, service)
+
+
+async def test_a_reload_reads_the_credentials_again(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that never expire are read once, until SIGHUP."""
+    async with RecordingUpstream() as upstream:
+        gateway = await start_gateway(upstream.url, UseCase(), sigv4())
+        await send_request(gateway.data_port, request("GET", "/"))
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDROTATED")
+        await send_request(gateway.data_port, request("GET", "/"))
+        await gateway.reload(gateway.settings, gateway.log)
+        await send_request(gateway.data_port, request("GET", "/"))
+        keys = [
+            seen.values("Authorization")[0].partition(b"Credential=")[2].partition(b"/")[0]
+            for seen in upstream.requests
+        ]
+    assert keys == [b"AKIDEXAMPLE", b"AKIDEXAMPLE", b"AKIDROTATED"]

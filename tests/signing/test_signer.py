@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -128,6 +130,27 @@ async def test_a_failed_renewal_keeps_what_still_holds_and_pauses(make: Any, clo
         await signer.ready()
     clock.now += 6
     assert await signed_by(signer) == "KEY2"
+
+
+@pytest.mark.parametrize(("left", "valid"), [(14 * 60, None), (9 * 60, True), (30, True), (-1, False)])
+async def test_a_failed_renewal_is_logged(
+    clock: Clock, capfd: pytest.CaptureFixture[str], left: int, valid: bool | None
+) -> None:
+    """boto3 reports none that is more than ten minutes early."""
+    vault = Vault(clock)
+    signer = Signer(ES, configure("warning", "json"), vault.find, clock)
+    await signer.ready()
+    vault.broken = True
+    clock.now += 3600 - left
+    with contextlib.suppress(CredentialsUnavailable):
+        await signer.ready()
+        while signer._renewal is not None:
+            await signer._renewal
+    logged = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [(one["reason"], one["still_valid"]) for one in logged] == (
+        [] if valid is None else [("OSError: vault sealed", valid)]
+    )
+    await signer.close()
 
 
 async def test_credentials_that_always_expire_soon_are_not_fetched_for_every_request(make: Any, clock: Clock) -> None:
