@@ -411,6 +411,12 @@ async def test_media_larger_than_an_event_are_kept_in_parts(
         user(tool_result("1", LARGE), LARGE),
         user(image()),
     ]
+    data = parts[0]["payload"][0]["blob"]["media"]
+    data["data"], whole = data["data"][:-4], data["data"]
+    with pytest.raises(UnreadableSession, match="not what was stored"):  # an image that is cut is not shown as one
+        await store.load(key())
+    data["data"] = whole
+    assert (await store.load(key())).messages
     del emulator.state.events[parts[1]["eventId"]]
     with pytest.raises(UnreadableSession, match="medium"):
         await store.load(key())

@@ -334,7 +334,7 @@ class AgentCoreStore:
         actor, session = ids.actor(ids.MEDIA, key.owner), ids.session(key)
         found = await asyncio.gather(*(call.event(actor, session, event) for event in events))
         parts = [media.part_of(event.payload if event else [], name, number) for number, event in enumerate(found)]
-        return "".join(parts)
+        return await call.run(media.join, parts, name)
 
     def _has_expired(self, chain: Chain) -> bool:
         """Whether the events that are missing may be too old: AgentCore removes each event when its time is over."""

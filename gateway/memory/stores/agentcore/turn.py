@@ -39,6 +39,18 @@ def parts(data: str) -> list[str]:
     return [data[start : start + PART] for start in range(0, len(data), PART)]
 
 
+def join(data: list[str], name: str) -> str:
+    """Return the medium with the hash `name` from its parts.
+
+    Raises:
+        UnreadableSession: it is another one.
+    """
+    whole = "".join(data)
+    if digest(whole) != name:
+        raise UnreadableSession(f"the medium {name} is not what was stored")
+    return whole
+
+
 def payload(name: str, number: int, part: str) -> list[dict[str, Any]]:
     """Return the payload of the event that holds part `number` of the medium with the hash `name`."""
     data = {"sha256": name, "part": number, "data": part}
