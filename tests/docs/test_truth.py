@@ -24,6 +24,8 @@ from gateway.delivery import call_model
 from gateway.execute import run_events, session_run, streams
 from gateway.http1 import request_heads
 from gateway.inspector import access, drawing
+from gateway.memory.stores.agentcore import mapping, store, turn
+from gateway.memory.stores.strands import files, paths
 from gateway.mlcommons import memory_form
 from gateway.observe import media, metrics
 from gateway.policy import hooks
@@ -31,6 +33,7 @@ from gateway.proxy import capture, client_connection, content_coding, exchange, 
 from gateway.recording import recorder, records
 from gateway.recording.sinks import searched_text, sqlite, sqlite_queries
 from gateway.register import busy
+from gateway.routing import marks
 from gateway.unified import limits
 from gateway.upstream import client, response_receiver, tls
 from gateway.upstream.auth import authenticator
@@ -215,6 +218,15 @@ NUMBERS = [
     ("operate/registration.md", "random pauses of up to {} s", f"{busy._PAUSES[1]:g}"),
     ("operate/threat-model.md", "other documents of connectors for up to {} seconds", f"{holds.LONGEST_HOLD:g}"),
     ("troubleshooting.md", "504 `UpstreamTimeout` after {} s", f"{DEFAULTS.upstream.timeouts.connect:g}"),
+    ("operate/memory-agentcore.md", "at most {} parts", f"{mapping.MOST_PAYLOADS}"),
+    ("operate/memory-agentcore.md", "and {} characters of JSON besides", f"{turn.LARGEST_EVENT:,}"),
+    ("operate/memory-agentcore.md", "up to {} characters of JSON", f"{turn.LARGEST_EVENT:,}"),
+    ("operate/memory-agentcore.md", "A text of more than {} characters", f"{mapping.LONGEST_TEXT:,}"),
+    ("operate/memory-agentcore.md", "a medium of {} characters of base64", f"{turn.LARGE:,}"),
+    ("operate/memory-agentcore.md", "more than {} lists", {4: "four"}.get(store._KEPT, "")),
+    ("operate/memory-agentcore.md", "for up to {} minutes", {600.0: "ten"}.get(store._PURGE_SECONDS, "")),
+    ("operate/memory-strands.md", "`flock`, for at most {} s", f"{files.SECONDS:g}"),
+    ("operate/memory-strands.md", "An id of more than {} bytes", f"{paths._LONGEST}"),
     ("operate/guardrails.md", "at most {} at a time", {8: "eight"}.get(hooks._THREADS, "")),
     ("operate/guardrails.md", "An answer of more than {} MiB", f"{capture.HELD_ANSWER >> 20}"),
     (
@@ -235,6 +247,9 @@ MIB = 1 << 20
 _WORDS = {2.0: "two", 4.0: "four", 5: "five", 300.0: "five minutes"}
 
 LIMITS = [
+    ("operate/migration.md", "An answer of more than {} MiB gets no marks", f"{capture.HELD_ANSWER // MIB}"),
+    ("reference/limitations.md", "its cluster, is larger than {} MiB", f"{capture.HELD_ANSWER // MIB}"),
+    ("reference/limitations.md", "more than {} MiB has ids without marks", f"{marks._LONGEST // MIB}"),
     ("reference/answers.md", "An answer of more than {} MiB", f"{capture.HELD_ANSWER // MIB}"),
     ("reference/answers.md", "An event over {} MiB is relayed as it comes", f"{streams._LONGEST_EVENT // MIB}"),
     ("reference/answers.md", "one over {} MiB is relayed unread", f"{run_events.MOST // MIB}"),
