@@ -35,6 +35,7 @@ class Faults:
     filtered by metadata lack. stale: other lists lack each event once. throttle: every so many requests are refused.
     fail: every so many writes fail once, half of them after the event is stored. echo: a repeated write answers with an
     id that does not exist. pages: sizes of pages, in turn. down_after: from so many writes on, every request fails.
+    denied: why every request is refused.
     """
 
     shuffle: bool = False
@@ -46,6 +47,7 @@ class Faults:
     echo: bool = False
     pages: tuple[int, ...] = ()
     down_after: int | None = None
+    denied: str = ""
 
 
 @dataclass
@@ -143,6 +145,8 @@ class Emulator:
             parameters = {**labels, **(json.loads(body) if body else {})}
             self.state.requests.append((name, parameters))
             self._maybe_throttle()
+            if self.faults.denied:
+                raise _Refused("AccessDeniedException", self.faults.denied)
             found = problems(service_model().operation_model(name).input_shape, parameters)
             if found:
                 self.state.violations += found
