@@ -6,6 +6,7 @@ import asyncio
 import errno
 import fcntl
 import json
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -48,6 +49,11 @@ def agent(root: Path, of: SessionKey = key()) -> Path:  # noqa: B008  # immutabl
 
 def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
+
+
+def modes(root: Path) -> set[tuple[str, int]]:
+    paths = [root, *root.rglob("*")]
+    return {("directory" if path.is_dir() else "file", path.stat().st_mode & 0o777) for path in paths}
 
 
 def add_as_strands(root: Path, *messages: Any) -> None:
@@ -417,6 +423,30 @@ async def test_links_to_directories_are_not_followed(store: StrandsFilesStore, t
             await work()
     assert (await store.sessions()).sessions == ()
     assert sorted((tmp_path / "elsewhere").rglob("*")) == there
+
+
+@pytest.mark.parametrize("name", [".deleted", ".locks"])
+async def test_what_a_link_in_place_of_the_trash_leads_to_is_not_emptied(tmp_path: Path, name: str) -> None:
+    root, elsewhere = tmp_path / "sessions", tmp_path / "elsewhere"
+    for path in (root, elsewhere, elsewhere / "other"):
+        path.mkdir()
+    (root / name).symlink_to(elsewhere)
+    with pytest.raises(StoreUnavailable, match=rf"{name} can't be used: it is a symbolic link"):
+        await StrandsFilesStore(root).start()
+    assert (elsewhere / "other").exists()
+
+
+async def test_files_are_their_owners_only_whatever_the_umask(tmp_path: Path) -> None:
+    store = StrandsFilesStore(tmp_path / "sessions")
+    before = os.umask(0)
+    try:
+        await store.start()
+        await store.append(key(), turn(user("a"), user("b")), 0)
+        await store.pin(key(), True)
+    finally:
+        os.umask(before)
+    assert modes(tmp_path / "sessions") == {("file", 0o600), ("directory", 0o700)}
+    await store.close()
 
 
 async def test_a_copy_of_a_session_is_listed_as_its_owners(store: StrandsFilesStore, tmp_path: Path) -> None:

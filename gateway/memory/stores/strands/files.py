@@ -31,7 +31,7 @@ from gateway.memory.stores.strands.paths import (
 )
 from gateway.memory.stores.strands.session import SessionFiles, read_state
 from gateway.storage.atomic_files import Write, locked_file, write_files
-from gateway.storage.paths import UnusableFile, expand, make_directory
+from gateway.storage.paths import UnusableFile, expand, make_directory, unusable
 
 _T = TypeVar("_T")
 
@@ -131,6 +131,8 @@ class StrandsFilesStore:
 
     def _prepare(self) -> None:
         for path in (self._root, self._root / ".locks", self._trash):
+            if path != self._root and path.is_symlink():
+                raise unusable(path, "it is a symbolic link")  # the trash is emptied: not what it leads to
             make_directory(path)
         for deleted in self._trash.iterdir():
             shutil.rmtree(deleted, ignore_errors=True)
