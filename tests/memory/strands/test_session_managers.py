@@ -178,6 +178,30 @@ def test_sliding_window_is_restored(place: Place) -> None:
     assert len(place.load().messages) == 8
 
 
+def test_another_conversation_manager_is_refused_for_a_session_of_the_gateway(place: Place) -> None:
+    from strands.agent.conversation_manager import SummarizingConversationManager
+
+    place.append(turn(), 0)
+    with pytest.raises(ValueError, match="conversation manager"):
+        agent(ScriptedModel(), place.manager(), conversation_manager=SummarizingConversationManager())
+
+
+def test_a_session_of_strands_whose_id_has_a_percent_sign_is_not_found(place: Place) -> None:
+    agent(ScriptedModel([{"text": "one"}]), place.manager("gws-50%"))("1")
+    assert place.do(lambda store: store.session(SessionKey(Owner("support"), "gws-50%"))) is None
+    assert place.do(lambda store: store.sessions()).sessions == ()
+
+
+def test_strands_sees_edited_turns_and_runs_that_failed(place: Place) -> None:
+    place.append(turn(user("first"), assistant("one", metadata=META)), 0)
+    place.append(turn(user("edited", metadata=Metadata(after=0)), assistant("two", metadata=META)), 1)
+    place.append(turn(user("asked", metadata=Metadata(failed=True)), assistant("it failed", metadata=META)), 2)
+    model = ScriptedModel([{"text": "ok"}])
+    run(place, model, "go on")
+    texts = [message["content"][0]["text"] for message in model.received[0]]
+    assert texts == ["first", "one", "edited", "two", "asked", "it failed", "go on"]
+
+
 def test_several_agents_of_one_session_are_kept_apart(place: Place) -> None:
     agent(ScriptedModel([{"text": "one"}]), place.manager(), "a b")("1")
     agent(ScriptedModel([{"text": "two"}]), place.manager(), "ä")("2")
