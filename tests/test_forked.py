@@ -27,9 +27,8 @@ def forked(argv: Sequence[str], folder: Path) -> tuple[int, str, str]:
         return code, out.read(), err.read()
 
 
-@pytest.mark.parametrize(
-    "argv", [["check-config"], pytest.param(["check-config", "--nonsense"], marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("argv", [["check-config"], ["check-config", "--nonsense"]])
 def test_it_has_its_own_environment_and_streams(argv: list[str], tmp_path: Path) -> None:
     apart = subprocess.run([*GATEWAY, *argv], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=ENVIRONMENT)
     assert forked(argv, tmp_path) == (apart.returncode, apart.stdout, apart.stderr)

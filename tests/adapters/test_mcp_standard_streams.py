@@ -30,7 +30,7 @@ from tests.execute.stub_cluster import V1, Cluster
 from tests.execute.test_stream_watch import STREAM
 from tests.wire import PATIENCE
 
-each = pytest.mark.parametrize("mode", ["2026-07-28", pytest.param("legacy", marks=pytest.mark.slow)])
+each = pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 CREDENTIALS = "Basic YW5uOmNhbmFyeQ=="
 
 
@@ -55,6 +55,7 @@ async def client_of(folder: Path, url: str, settings: Any, mode: str) -> AsyncIt
             yield client
 
 
+@pytest.mark.slow
 @each
 async def test_a_client_starts_the_command_and_calls_tools(tmp_path: Path, mode: str) -> None:
     rules = {"agents": {"rules": [{"agent": "fc-*", "memory": "gateway"}]}}
@@ -75,7 +76,7 @@ async def test_a_client_starts_the_command_and_calls_tools(tmp_path: Path, mode:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+@each
 async def test_progress_and_a_call_that_is_cancelled(tmp_path: Path, mode: str) -> None:
     broken = Broken()
     broken.waits, broken.size = True, len(STREAM) // 2

@@ -19,6 +19,7 @@ from gateway.migrate.rollback import RolledBack, UndoFailed, carry_out, roll_bac
 from gateway.migrate.upgrade import Offer, offers
 from gateway.migrate.writer import Clock
 from gateway.simulator.llm.endpoints import Reply
+from tests.conftest import mostly_slow
 from tests.migrate.conftest import Deployment
 from tests.migrate.upgrading import (
     DEFAULT,
@@ -84,7 +85,7 @@ class Upgrade:
         return template
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=mostly_slow(WAYS, 2))
 def upgrade(request: pytest.FixtureRequest, deployment: Deployment, tmp_path: Path) -> Upgrade:
     return Upgrade(deployment, request.param, tmp_path)
 

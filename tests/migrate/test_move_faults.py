@@ -69,7 +69,7 @@ def _through(move: Move, url: str, command: Command, *more: str) -> tuple[int, s
 
 
 @pytest.mark.parametrize(
-    ("kind", "nth"), mostly_slow([(kind, nth) for kind in KINDS for nth in range(1, WRITES + 1)], 11)
+    ("kind", "nth"), mostly_slow([(kind, nth) for kind in KINDS for nth in range(1, WRITES + 1)], 21)
 )
 def test_a_fault_of_one_write(
     move: Move,
@@ -254,7 +254,7 @@ def test_a_search_that_lags_behind_the_end_of_the_run_before(
 
 
 @pytest.mark.parametrize(
-    ("nth", "before"), mostly_slow([(nth, before) for nth in range(1, WRITES + 1) for before in (False, True)], 11)
+    ("nth", "before"), mostly_slow([(nth, before) for nth in range(1, WRITES + 1) for before in (False, True)], 16)
 )
 def test_killed_at_any_write(move: Move, nth: int, before: bool) -> None:
     """By SIGKILL: before the cluster sees the write, or once it has done it."""

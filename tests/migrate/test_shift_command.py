@@ -421,10 +421,8 @@ def _run_killed(at: int, *arguments: str) -> tuple[int, str]:
     return run.returncode, run.stderr
 
 
-@pytest.mark.parametrize(
-    ("change", "old", "new", "kinds"),
-    [pytest.param(*KINDS[0], id="to"), pytest.param(*KINDS[1], id="back", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("change", "old", "new", "kinds"), KINDS, ids=["to", "back"])
 def test_a_command_that_is_killed_leaves_the_old_or_the_new_file_and_run_again_finishes(
     change: tuple[str, ...],
     old: str,
