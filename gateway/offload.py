@@ -1,4 +1,4 @@
-"""One thread for work that would block the event loop.
+"""One thread for work that would block the event loop, and tasks that no request waits for.
 
 It is a single thread and not a pool, because Python runs one thread at a time anyway: the loop competes with at most
 one other thread, and at most one large body is processed at a time. A single call of C code must not take more than a
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from itertools import count
 from typing import Any, Generic, ParamSpec, TypeVar, cast
@@ -96,3 +96,30 @@ async def run_here_if(small: bool, function: Callable[_P, _T], *args: _P.args, *
     if small:
         return function(*args, **kwargs)
     return await READING.run_next(function, *args, **kwargs)
+
+
+class Background:
+    """Tasks that run to their end, whatever happens to the request that began them."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        """Begin `work`."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def ended(self) -> None:
+        """Wait until no task runs any more."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)  # which, if cancelled, does not cancel them
+
+    async def close(self, seconds: float = 0.0) -> None:
+        """Wait so long for the tasks, then cancel them."""
+        if self._tasks and seconds:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

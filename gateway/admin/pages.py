@@ -29,13 +29,13 @@ from gateway.memory.management import (
 )
 from gateway.memory.model import Session
 from gateway.memory.reading import read_range
-from gateway.memory.rest_handler import store_errors
+from gateway.memory.rest import store_errors
 from gateway.memory.sessions import Delete
 from gateway.memory.store import SessionNotFound, Store, StoreError, UnknownPosition
 from gateway.memory.stores.strands.files import zip_session
 from gateway.observe.metrics import CONTENT_TYPE, Metrics
 from gateway.ports import ClusterReader, ProfileCache
-from gateway.recording.store import RecordStore
+from gateway.recording.sinks.sqlite import SqliteStore
 
 DROP_PROFILES = "/profiles/drop"
 """Where a POST drops all cached profiles: templates were changed on the cluster itself."""
@@ -76,7 +76,7 @@ class AdminPages:
         token: Secret,
         store: Store | None = None,
         is_private: bool = False,
-        records: RecordStore | None = None,
+        records: SqliteStore | None = None,
         holds: Holds | None = None,
         count_runs: CountRuns = lambda documents, before: 0,
         delete: Delete | None = None,

@@ -15,10 +15,10 @@ from gateway.config.schema import ServiceAccount, Settings
 from gateway.execute.build import build_handler, check_rules, service_headers
 from gateway.media.fetch import Fetcher
 from gateway.memory.cluster_copies import ClusterCopies
-from gateway.memory.opening import BusySessions, LazyStore, share_store
-from gateway.memory.rest_handler import SessionResources
-from gateway.memory.sessions import Delete, Sessions
+from gateway.memory.rest import SessionResources
+from gateway.memory.sessions import BusySessions, Delete, Sessions
 from gateway.memory.store import Store
+from gateway.memory.stores.registry import LazyStore, SharedResources, share_store
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics, NodeState
 from gateway.policy.budgets import Ledger
@@ -42,7 +42,6 @@ from gateway.routing.mirrors import Copy, Mirrors
 from gateway.routing.permission import RunPermission
 from gateway.routing.profiles import RoutedProfiles
 from gateway.routing.table import read_routes, shares
-from gateway.shared import SharedResources
 from gateway.upstream.client import Upstream
 
 

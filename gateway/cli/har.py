@@ -17,12 +17,12 @@ from gateway.cli.tail import filter_options
 from gateway.config.inspector import Inspector
 from gateway.config.load import ConfigError, load
 from gateway.inspector.exports import oldest_first
-from gateway.inspector.har import write_har
-from gateway.inspector.har_reader import ImportedRecords, InvalidHar, read_har
+from gateway.inspector.har import ImportedRecords, InvalidHar, read_har, write_har
 from gateway.inspector.repeatable import put_media_back
 from gateway.observe.record import ExchangeRecord
 from gateway.recording.sinks.registry import open_store
-from gateway.recording.store import Filter, InvalidFilter, RecordStore, StoreError
+from gateway.recording.sinks.sqlite import SqliteStore
+from gateway.recording.store import Filter, InvalidFilter, StoreError
 
 _EXAMPLES = """\
 mlc-gateway har export -c config/gateway.yaml --status error > errors.har
@@ -66,7 +66,7 @@ def export(config: Path | None, ids: tuple[str, ...], media: bool, wanted: Mappi
     return 0
 
 
-def _named(store: RecordStore, ids: Iterable[str]) -> Iterator[ExchangeRecord]:
+def _named(store: SqliteStore, ids: Iterable[str]) -> Iterator[ExchangeRecord]:
     """Return the exchanges with these ids, or beginnings of ids, in the order in which they were stored.
 
     Raises:
@@ -124,7 +124,7 @@ def import_(config: Path | None, file: Path) -> int:
 
 
 @contextmanager
-def _opened(config: Path | None) -> Iterator[tuple[RecordStore, Inspector]]:
+def _opened(config: Path | None) -> Iterator[tuple[SqliteStore, Inspector]]:
     """Open the store of the settings, and return it with these.
 
     Raises:

@@ -15,8 +15,7 @@ from gateway.cli.memory_store import bar, config_option, opened, owner_options, 
 from gateway.cli.output import fail, print_json
 from gateway.config.load import load
 from gateway.config.schema import Settings
-from gateway.memory.copying import append_turns, copy_session
-from gateway.memory.exported import ExportedSession, MalformedExport, read_exported
+from gateway.memory.copying import ExportedSession, MalformedExport, append_turns, copy_session, read_exported
 from gateway.memory.management import OwnerFilter, complete_owner, select_sessions
 from gateway.memory.store import Store, StoreError
 from gateway.memory.stores.registry import STORES

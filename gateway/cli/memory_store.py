@@ -19,9 +19,8 @@ from gateway.cli.output import fail
 from gateway.config.load import ConfigError, load
 from gateway.config.schema import Settings
 from gateway.memory.management import AmbiguousSession, OwnerFilter
-from gateway.memory.opening import first_address
 from gateway.memory.store import SessionNotFound, Store, StoreError
-from gateway.memory.stores.registry import build_store
+from gateway.memory.stores.registry import build_store, first_address
 
 config_option = click.option("-c", "--config", type=FILE, metavar="FILE", help="The gateway's settings.")
 _OWNER = (

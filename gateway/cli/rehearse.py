@@ -27,8 +27,7 @@ from gateway.config.load import ConfigError
 from gateway.execute.body import is_json
 from gateway.execute.build import check_rules
 from gateway.execute.deliveries import model_name
-from gateway.inspector.har import body_bytes
-from gateway.inspector.har_reader import InvalidHar, read_har
+from gateway.inspector.har import InvalidHar, body_bytes, read_har
 from gateway.inspector.repeatable import Medium, put_texts_back
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect, connect_named
 from gateway.migrate.display import next_command
@@ -42,7 +41,8 @@ from gateway.observe.record import ExchangeRecord
 from gateway.providers.base import MappingOptions
 from gateway.proxy.routes import RUNS, Intent
 from gateway.recording.sinks.registry import open_store
-from gateway.recording.store import Filter, RecordStore, StoreError
+from gateway.recording.sinks.sqlite import SqliteStore
+from gateway.recording.store import Filter, StoreError
 from gateway.unified.limits import ParseLimits
 
 _EXAMPLES = """\
@@ -274,7 +274,7 @@ def _recorded(cluster: Connected, agent_id: str, options: _Options, rehearsed: O
             update(position - first + 1, max(newest, position) - first + 1)
 
 
-def _stored(store: RecordStore, wanted: Filter) -> Iterator[tuple[int, ExchangeRecord]]:
+def _stored(store: SqliteStore, wanted: Filter) -> Iterator[tuple[int, ExchangeRecord]]:
     """Yield the position and the whole record of the exchanges, as `gateway.inspector.exports.oldest_first`."""
     after = 0
     while rows := store.newer(wanted, after, _PAGE):

@@ -20,10 +20,9 @@ from gateway.cli.command import FILE, URL, Command
 from gateway.cli.listing import form_options
 from gateway.cli.memory_store import bar
 from gateway.cli.output import PlainConsole, fail, print_json
-from gateway.inspector.compare import IGNORED
-from gateway.inspector.har_reader import InvalidHar, read_har
+from gateway.inspector.har import InvalidHar, read_har
 from gateway.inspector.repeatable import repeatable
-from gateway.inspector.replay import Options, Result, reason_to_skip, replay
+from gateway.inspector.replay import IGNORED, Options, Result, reason_to_skip, replay
 from gateway.migrate.connection import PASSWORD
 from gateway.observe.record import ExchangeRecord
 from gateway.recording.store import ambiguous

@@ -15,10 +15,9 @@ from gateway.errors import GatewayError
 from gateway.mlcommons.generations import version_notice
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import HEADER, Notice
-from gateway.observe.logs import Logger, step
+from gateway.observe.logs import Logger, describe_error, mask_place, step
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Delivery
-from gateway.observe.redact import describe_error, mask_place
 from gateway.ports import ExecuteCall
 from gateway.unified.model import AgentInput
 

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from gateway.errors import Problem, UndeliverableContent
 from gateway.notices import Notice
-from gateway.observe.logs import Logger, step
-from gateway.observe.redact import mask_place
+from gateway.observe.logs import Logger, mask_place, step
 from gateway.offload import run_here_if
 from gateway.ports import MediaContent, MediaFetcher
 from gateway.providers import registry

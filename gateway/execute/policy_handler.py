@@ -22,8 +22,7 @@ from gateway.notices import Notice
 from gateway.observe.record import Usage
 from gateway.offload import READING, run_here_if
 from gateway.policy.budgets import Charge
-from gateway.policy.content import NoContent, answer_content, input_content, write_changes
-from gateway.policy.guardrails import AgentGuardrails, Checks
+from gateway.policy.guardrails import AgentGuardrails, Checks, NoContent, answer_content, input_content, write_changes
 from gateway.policy.policies import Policies
 from gateway.policy.usage import HEADER, UNKNOWN, Llm, header_value
 from gateway.ports import Answer, AnswerStage, ExecuteCall, Forward

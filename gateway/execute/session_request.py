@@ -16,10 +16,8 @@ from gateway.config.memory import Window
 from gateway.errors import InvalidInput, Problem
 from gateway.memory.conversion import NewInput, Place, as_input, convert, place_map, relocate
 from gateway.memory.matching import Match, match
-from gateway.memory.media_limits import within_limits
 from gateway.memory.model import Message, Metadata, StoredMessage
-from gateway.memory.repair import Placed, repair
-from gateway.memory.window import window_start
+from gateway.memory.window import Placed, repair, window_start, within_limits
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
 from gateway.notices import Notice

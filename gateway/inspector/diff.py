@@ -14,6 +14,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence, Set
 from typing import Any, Final, Literal, NamedTuple
 
+from gateway.observe.media import MARK
+
 Kind = Literal["same", "moved", "copied", "memory", "changed", "added", "removed"]
 JSON: Final = None
 """The step of a path from a string into the JSON that it is."""
@@ -21,7 +23,6 @@ Path = tuple[str | int | None, ...]
 
 Key = tuple[str, Any]
 """What makes two values equal."""
-_MEDIUM = re.compile(r"\[MEDIA type=([^\s\]]*) length=([0-9]+) sha256=([0-9a-f]{64})\]")
 _BASE64 = re.compile(r"(?:data:[^,]{1,200};base64,)?([A-Za-z0-9+/]{4,1400}={0,2})")
 """A medium that is too small for a mark."""
 _SHORT, _COPY = 3, 8
@@ -83,12 +84,12 @@ def inner(text: str) -> Any:
 
 def describe_media(text: str) -> str:
     """Return a recorded text with its media as a person reads them: ``[image/png, 774 bytes, 7c25ab8b2a3e]``."""
-    return _MEDIUM.sub(lambda found: f"[{found[1] or 'medium'}, {found[2]} bytes, {found[3][:12]}]", text)
+    return MARK.sub(lambda found: f"[{found[1] or 'medium'}, {found[2]} bytes, {found[3][:12]}]", text)
 
 
 def media(text: str) -> Iterator[Medium]:
     """Yield the media that a recorded text refers to."""
-    for found in _MEDIUM.finditer(text):
+    for found in MARK.finditer(text):
         yield Medium(found[1], int(found[2]), found[3])
 
 
@@ -267,12 +268,12 @@ def _hashed(data: bytes) -> Key:
 
 def _marked(text: str) -> str:
     """Return the hash of the medium whose mark a text is; "" if it is none."""
-    found = _MEDIUM.search(text)
+    found = MARK.search(text)
     return found[3] if found and len(text) - len(found[0]) <= _WRAPPING else ""
 
 
 def _without_media(text: str) -> str:
-    return _MEDIUM.sub("[MEDIA]", text)
+    return MARK.sub("[MEDIA]", text)
 
 
 def is_label(path: Path) -> bool:

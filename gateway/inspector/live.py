@@ -13,7 +13,8 @@ from aiohttp import web
 from gateway.errors import GatewayError
 from gateway.inspector.queries import Reader, read_filter, read_number
 from gateway.observe.record import Delivery, ExchangeRecord, Summary
-from gateway.recording.store import Filter, RecordStore, Row
+from gateway.recording.sinks.sqlite import SqliteStore
+from gateway.recording.store import Filter, Row
 
 _BATCH = 200
 _EARLIEST, _LATEST = 0.2, 1.0
@@ -79,7 +80,7 @@ def event(name: str, data: object, id: int | None = None) -> bytes:
     return b"%bevent: %b\ndata: %b\n\n" % (number, name.encode(), msgspec.json.encode(data))
 
 
-def _read(store: RecordStore, wanted: Filter, after: int) -> tuple[list[Row], int]:
+def _read(store: SqliteStore, wanted: Filter, after: int) -> tuple[list[Row], int]:
     """Return the next rows, and the position that they reach: what a filter passed over is not read again."""
     last = store.newest()
     if last < after:

@@ -12,7 +12,8 @@ import msgspec
 from gateway.codes import CODES, UPGRADE, Code
 from gateway.errors import InvalidInput, Problem
 from gateway.inspector.live import row_as_json
-from gateway.recording.store import Filter, RecordStore, Row, Target, Weights
+from gateway.recording.sinks.sqlite import SqliteStore
+from gateway.recording.store import Filter, Row, Target, Weights
 
 DAYS = {"1": 3600.0, "7": 6 * 3600.0, "30": 86400.0}
 """The spans of time that can be shown, in days, and the seconds of a bar."""
@@ -32,7 +33,7 @@ def read_days(text: str) -> str:
     return text
 
 
-def report(store: RecordStore, days: str) -> dict[str, Any]:
+def report(store: SqliteStore, days: str) -> dict[str, Any]:
     """Return the data of the page. days: a key of `DAYS`."""
     bucket = DAYS[days]
     until = math.ceil(time.time())  # whole seconds, as a link to the list has them
@@ -64,7 +65,7 @@ def _explain_status(status: int) -> dict[str, Any]:
     return {"meaning": meaning, "remedy": "The pages of these runs have the reason.", "upgrade": False}
 
 
-def _routes(store: RecordStore, since: float, bucket: float) -> list[dict[str, Any]]:
+def _routes(store: SqliteStore, since: float, bucket: float) -> list[dict[str, Any]]:
     """Return each route that is in force or had runs since then, with its targets side by side."""
     runs = {row.target: row for row in store.target_runs(since)}
     mirrors = {row.target: row for row in store.mirrors(since)}
@@ -133,7 +134,7 @@ def _shares(change: Weights | None) -> Mapping[Target, float]:
     return {Target(change.route, one.agent, one.cluster): one.weight / whole for one in change.targets}
 
 
-def _pairs(store: RecordStore, route: str, since: float) -> list[dict[str, Any]]:
+def _pairs(store: SqliteStore, route: str, since: float) -> list[dict[str, Any]]:
     """Return the newest mirrors of a route as rows of the list, with their originals; None for one that is gone."""
     rows = store.rows(Filter(route=route, mirror="yes", since=since), limit=_PAIRS)
     found = []

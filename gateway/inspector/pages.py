@@ -10,10 +10,9 @@ import msgspec
 from aiohttp import web
 
 from gateway.errors import GatewayError, InvalidInput, Problem
-from gateway.inspector import view
 from gateway.inspector.access import HOME, INSPECTOR, render, static_files
 from gateway.inspector.diff import at, read
-from gateway.inspector.drawing import draw_exchange, draw_session
+from gateway.inspector.drawing import TABS, compare_request, compare_response, draw_exchange, draw_session, parts
 from gateway.inspector.exports import Exports
 from gateway.inspector.live import Live, row_as_json
 from gateway.inspector.migration import DAYS, read_days, report
@@ -29,7 +28,8 @@ from gateway.inspector.queries import (
 )
 from gateway.inspector.words import INTENTS, STRATEGIES, describe_losses
 from gateway.recording.conversation import BROWSER_IMAGES
-from gateway.recording.store import MIRRORS, RecordStore
+from gateway.recording.sinks.sqlite import SqliteStore
+from gateway.recording.store import MIRRORS
 
 _API = f"{INSPECTOR}/api"
 _ONE = f"{INSPECTOR}/exchanges/{{id:[^/]+}}"
@@ -46,19 +46,19 @@ class InspectorPages:
     data_url: returns the address of the data port, for the example of a request.
     """
 
-    def __init__(self, store: RecordStore | None, data_url: Callable[[], str] = lambda: DATA_URL) -> None:
+    def __init__(self, store: SqliteStore | None, data_url: Callable[[], str] = lambda: DATA_URL) -> None:
         self._reader = Reader(store)
         self._data_url = data_url
         self._exports = Exports(self._reader)
         self.live = Live(self._reader)
 
     @property
-    def store(self) -> RecordStore | None:
+    def store(self) -> SqliteStore | None:
         """The store that is read."""
         return self._reader.store
 
     @store.setter
-    def store(self, store: RecordStore | None) -> None:
+    def store(self, store: SqliteStore | None) -> None:
         self._reader.store = store
 
     def stop(self) -> None:
@@ -104,11 +104,11 @@ class InspectorPages:
 
     async def _show(self, request: web.Request) -> web.Response:
         tab, target = request.query.get("tab", "overview"), request.query.get("to", "cluster")
-        if tab not in view.TABS:
-            raise InvalidInput.of([Problem("tab", "there is no such tab", ", ".join(view.TABS), tab[:100])])
+        if tab not in TABS:
+            raise InvalidInput.of([Problem("tab", "there is no such tab", ", ".join(TABS), tab[:100])])
         id, filters = request.match_info["id"], request.query.get("list", "")
 
-        def draw(store: RecordStore) -> str:
+        def draw(store: SqliteStore) -> str:
             return draw_exchange(store, find_record(store, id), tab, target == "llm", filters)
 
         return _respond(await self._reader.ask(draw), "text/html")
@@ -127,8 +127,8 @@ class InspectorPages:
         if not isinstance(path, list) or not all(step is None or isinstance(step, str | int) for step in path):
             raise InvalidInput.of([Problem("path", "this is not a list of steps", "a JSON list")])
 
-        def find(store: RecordStore) -> str:
-            body = view.parts(find_record(store, id)).get(part)
+        def find(store: SqliteStore) -> str:
+            body = parts(find_record(store, id)).get(part)
             if body is None or body.text is None:
                 raise NotRecorded(f"The exchange {id} has no body {part[:20]!r} that was recorded.")
             try:
@@ -156,7 +156,7 @@ class InspectorPages:
         wanted = read_filter(request.query, ("before", "limit", "sort"))
         before, limit, sort = read_number(request.query, "before"), read_limit(request.query), read_sort(request.query)
 
-        def find(store: RecordStore) -> dict[str, Any]:
+        def find(store: SqliteStore) -> dict[str, Any]:
             reached = store.newest()  # read first: the live list, which continues there, leaves nothing out
             rows = store.rows(wanted, before, limit + 1, sort)
             last = rows[limit - 1].position if len(rows) > limit else None
@@ -169,7 +169,7 @@ class InspectorPages:
         """Answer with the sums of the exchanges that match, and with what was not recorded in the same time."""
         wanted = read_filter(request.query)
 
-        def sum_up(store: RecordStore) -> dict[str, Any]:
+        def sum_up(store: SqliteStore) -> dict[str, Any]:
             losses = describe_losses(store.losses(wanted.since, wanted.until))
             return {**msgspec.to_builtins(store.overview(wanted)), "losses": losses}
 
@@ -186,9 +186,9 @@ class InspectorPages:
             raise InvalidInput.of([Problem("side", "there is no such side", "request or response", side[:100])])
         with_llm = request.query.get("to") == "llm"
 
-        def find(store: RecordStore) -> dict[str, Any]:
+        def find(store: SqliteStore) -> dict[str, Any]:
             record = find_record(store, id)
-            found = view.compare_response(record) if side == "response" else view.compare_request(record, with_llm)
+            found = compare_response(record) if side == "response" else compare_request(record, with_llm)
             return {"unchanged": found.unchanged, "changes": found.places, "left_out": found.hidden}
 
         return await self._json(find)
@@ -204,7 +204,7 @@ class InspectorPages:
         await self._reader.ask(lambda store: store.clear())
         return web.json_response({"status": "cleared"})
 
-    async def _json(self, question: Callable[[RecordStore], object]) -> web.Response:
+    async def _json(self, question: Callable[[SqliteStore], object]) -> web.Response:
         body = await self._reader.ask(lambda store: _encode(question(store)))
         return web.Response(body=body, content_type="application/json")
 

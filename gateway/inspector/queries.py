@@ -13,7 +13,8 @@ from multidict import MultiMapping
 
 from gateway.errors import GatewayError, InvalidInput, Problem
 from gateway.observe.record import ExchangeRecord
-from gateway.recording.store import SORTS, Filter, InvalidFilter, RecordStore, Sort, StoreError
+from gateway.recording.sinks.sqlite import SqliteStore
+from gateway.recording.store import SORTS, Filter, InvalidFilter, Sort, StoreError
 
 FIELDS = Filter.__struct_fields__
 _LIMIT, _MOST = 100, 1000
@@ -99,16 +100,8 @@ def read_sort(query: Mapping[str, str]) -> Sort:
     text = query.get("sort", "") or "-time"
     by = text.removeprefix("-")
     if by not in SORTS:
-        raise InvalidInput.of(
-            [
-                Problem(
-                    "sort",
-                    "there is no such order",
-                    f"{', '.join(SORTS)}; with - before it, the largest first",
-                    text[:100],
-                )
-            ]
-        )
+        orders = f"{', '.join(SORTS)}; with - before it, the largest first"
+        raise InvalidInput.of([Problem("sort", "there is no such order", orders, text[:100])])
     return Sort(by, text.startswith("-"))
 
 
@@ -145,11 +138,11 @@ class NotRecorded(GatewayError):
 class Reader:
     """Reads `store`; None: nothing is recorded that can be read."""
 
-    def __init__(self, store: RecordStore | None) -> None:
+    def __init__(self, store: SqliteStore | None) -> None:
         self.store = store
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="inspector")
 
-    async def ask(self, question: Callable[[RecordStore], T]) -> T:
+    async def ask(self, question: Callable[[SqliteStore], T]) -> T:
         """Return what `question` finds. It is called in a thread.
 
         Raises:
@@ -167,7 +160,7 @@ class Reader:
             raise RecordsUnavailable(str(error)) from error
 
 
-def find_record(store: RecordStore, id: str) -> ExchangeRecord:
+def find_record(store: SqliteStore, id: str) -> ExchangeRecord:
     """Return a whole record.
 
     Raises:

@@ -13,7 +13,7 @@ from gateway.inspector.har import body_bytes
 from gateway.observe.record import ExchangeRecord, HttpMessage
 
 Medium = Callable[[str], "tuple[str, bytes] | None"]
-"""Returns media type and bytes of a kept medium by its hash; see `RecordStore.medium`."""
+"""Returns media type and bytes of a kept medium by its hash; see `SqliteStore.medium`."""
 
 _MEDIA = re.compile(rb"\[MEDIA type=[^ \]]* length=[0-9]+ sha256=([0-9a-f]{64})\]")
 _MAYBE_TEXT = re.compile(

@@ -22,6 +22,7 @@ from gateway.memory.reading import read_messages
 from gateway.memory.store import SessionNotFound, Store, StoreError
 from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.logs import Logger
+from gateway.offload import Background
 from gateway.ports import ClusterReader
 
 _ML = "/_plugins/_ml/"
@@ -87,7 +88,7 @@ class ClusterCopies:
         self._count = count
         self._sleep = sleep
         self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._running: set[asyncio.Task[None]] = set()
+        self._background = Background()
 
     def after_turn(self, copy: str, headers: Mapping[str, str], is_stored: bool = True) -> None:
         """Delete the copy of a turn that has ended, if the settings say so. headers: those that its cluster may get.
@@ -95,7 +96,7 @@ class ClusterCopies:
         is_stored: False for a turn that its session does not hold, so that nobody would delete it later.
         """
         if copy and (self._when == "after_turn" or (self._when == "with_session" and not is_stored)):
-            self._begin(copy, headers)
+            self._background.run(self._delete(copy, headers))
 
     async def delete_session(self, store: Store, key: SessionKey, headers: Mapping[str, str] | None = None) -> bool:
         """Delete a session and, in the background, what the cluster has of it. Return whether it existed.
@@ -109,21 +110,17 @@ class ClusterCopies:
         existed = await store.delete(key)
         for copy in copies:
             known = self._own if headers is None else headers
-            self._begin(copy, {} if ":" in copy else known)  # no other cluster gets the credentials for this one
+            sent = {} if ":" in copy else known  # no other cluster gets the credentials for this one
+            self._background.run(self._delete(copy, sent))
         return existed
 
     async def ended(self) -> None:
         """Wait until nothing is left to delete."""
-        while self._running:
-            await asyncio.wait(self._running)
+        await self._background.ended()
 
     async def close(self, seconds: float = 5.0) -> None:
         """Wait so long for what is being deleted, then give up."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=seconds)
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._background.close(seconds)
 
     async def _of_session(self, store: Store, key: SessionKey) -> list[str]:
         if self._when == "keep":
@@ -138,11 +135,6 @@ class ClusterCopies:
         except StoreError as error:
             self._log.warning("copies in the cluster not known", session=key.id, reason=str(error))
         return list(dict.fromkeys(found))
-
-    def _begin(self, copy: str, headers: Mapping[str, str]) -> None:
-        task = asyncio.create_task(self._delete(copy, headers))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
 
     async def _delete(self, copy: str, headers: Mapping[str, str]) -> None:
         """Delete a copy, with several attempts. Log and count one that is left."""

@@ -5,22 +5,65 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from gateway.config.memory import Memory, Retention
 from gateway.errors import MemoryUnavailable, Problem, SessionBusy, SessionNotFound
 from gateway.memory import store
 from gateway.memory.cluster_copies import ClusterCopies, with_copy
 from gateway.memory.model import PREFIX, Owner, Session, SessionKey, StoredMessage, Turn, as_failed
-from gateway.memory.opening import BusySessions
 from gateway.memory.owner import imported_key, new_session_id, thread_key
 from gateway.memory.reading import read_window
 from gateway.memory.store import Store, StoreError
 from gateway.memory.window import measure
 from gateway.notices import Notice
 from gateway.observe.logs import Logger
+from gateway.offload import Background
+
+
+class BusySessions:
+    """Lets one request at a time use a session; the others wait in order."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[SessionKey, deque[asyncio.Future[None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def enter(self, key: SessionKey, seconds: float) -> bool:
+        """Begin to use a session; return False if it is still in use after `seconds`."""
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            self._waiting[key] = deque()
+            return True
+        if seconds <= 0:
+            return False
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.append(turn)
+        try:
+            async with asyncio.timeout(seconds):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self.release(key)  # it was this request's turn at the same moment
+            elif turn in waiting:
+                waiting.remove(turn)
+            if isinstance(error, TimeoutError):
+                return False
+            raise
+        return True
+
+    def release(self, key: SessionKey) -> None:
+        """End the use of a session; the next request that waits begins to use it."""
+        waiting = self._waiting[key]
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        del self._waiting[key]
+
 
 Delete = Callable[[SessionKey], Awaitable[bool]]
 """Deletes a session; returns whether it existed."""
@@ -98,8 +141,6 @@ async def run_retention(
         await sleep(limits.check_seconds)
 
 
-_T = TypeVar("_T")
-
 _MOST_CONFLICTS = 10
 _STORE_SECONDS = 30.0
 """For one use of the store; longer where its settings allow an operation more than half of that."""
@@ -156,7 +197,7 @@ class OpenSession:
         if self.key is None or not self._in_use:
             return ()
         self._in_use = False
-        committed = self._sessions.in_background(self._sessions.commit(self.key, self.turns, turn))
+        committed = self._sessions.background.run(self._sessions.commit(self.key, self.turns, turn))
         is_stored, notices = await asyncio.shield(committed)
         self.is_stored = is_stored
         if not (is_stored or self.turns):
@@ -178,7 +219,7 @@ class OpenSession:
         """Store `turn` as `fail` in the background, then release the session."""
         if self.key is not None and self._in_use and self.turns:
             self._in_use = False
-            self._sessions.in_background(self._sessions.commit(self.key, self.turns, as_failed(turn)))
+            self._sessions.background.run(self._sessions.commit(self.key, self.turns, as_failed(turn)))
 
     def release(self) -> None:
         """Let the next request use the session. It does nothing after `commit`."""
@@ -215,7 +256,7 @@ class Sessions:
         self._count = count
         self._seconds = max(_STORE_SECONDS, 2 * getattr(getattr(settings, settings.store), "seconds", 0.0))
         self._retention: asyncio.Task[None] | None = None
-        self._running: set[asyncio.Task[Any]] = set()
+        self.background = Background()
         self._writes = _Writes()
         self._probe: asyncio.Task[None] | None = None
 
@@ -237,12 +278,7 @@ class Sessions:
         if not given:
             return await self._begin(SessionKey(owner, new_session_id(owner.agent_id)))
         key = SessionKey(owner, given) if given.startswith(PREFIX) else imported_key(owner, given)
-        await self._enter(key)
-        try:
-            return await self._load(key, named=given)
-        except BaseException:
-            self.busy.release(key)
-            raise
+        return await self._enter(key, named=given)
 
     async def open_thread(self, owner: Owner, thread: str) -> OpenSession:
         """Open the session of a conversation that a client names in its own way, or begin it. The name is its seed.
@@ -250,13 +286,7 @@ class Sessions:
         Raises:
             SessionBusy, MemoryUnavailable: as `open`.
         """
-        key = thread_key(owner, thread)
-        await self._enter(key)
-        try:
-            return await self._load(key, may_begin=True)
-        except BaseException:
-            self.busy.release(key)
-            raise
+        return await self._enter(thread_key(owner, thread), may_begin=True)
 
     async def last_agent(self, key: SessionKey) -> str:
         """Return the id of the agent that the session's last message is from; "" if that can't be read."""
@@ -290,13 +320,6 @@ class Sessions:
             self._count("stored" if is_stored else "failed")
         return is_stored, notices
 
-    def in_background(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """Run `work` to its end, whatever happens to the request."""
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
-
     async def delete(self, key: SessionKey, headers: Mapping[str, str] | None = None) -> bool:
         """Delete a session, and what the cluster has of it. Return whether it existed.
 
@@ -323,8 +346,7 @@ class Sessions:
 
     async def ended(self) -> None:
         """Wait until all turns are stored."""
-        while self._running:
-            await asyncio.wait(self._running)  # which, if cancelled, does not cancel them
+        await self.background.ended()
 
     async def close(self) -> None:
         """Release the store once the turns are stored that requests have just left, but not later than some seconds."""
@@ -366,10 +388,16 @@ class Sessions:
                 turns, notices = conflict.turns, (_CONCURRENT,)
         raise store.StoreUnavailable("other processes keep adding turns to the session")
 
-    async def _enter(self, key: SessionKey) -> None:
+    async def _enter(self, key: SessionKey, may_begin: bool = False, named: str = "") -> OpenSession:
+        """Load a session when no other request uses it any more. Arguments as of `_load`."""
         wait = self.settings.wait_seconds if self.settings.concurrent == "wait" else 0.0
         if not await self.busy.enter(key, wait):
             raise _busy(key.id, wait)
+        try:
+            return await self._load(key, may_begin, named)
+        except BaseException:
+            self.busy.release(key)
+            raise
 
     async def _begin(self, key: SessionKey) -> OpenSession:
         try:
@@ -381,8 +409,8 @@ class Sessions:
         await self.busy.enter(key, 0.0)
         return OpenSession(self, key, key.id)
 
-    async def _load(self, key: SessionKey, may_begin: bool = False, named: str = "") -> OpenSession:
-        """Load a session. named: as the client names it."""
+    async def _load(self, key: SessionKey, may_begin: bool, named: str) -> OpenSession:
+        """Load a session. may_begin: it need not exist. named: as the client names it."""
         try:
             async with asyncio.timeout(self._seconds):
                 # Both end before the request is answered: a later one must not share a probe of an earlier state.
@@ -417,7 +445,7 @@ class Sessions:
         if self.settings.on_failure == "answer" or self._writes.is_recent:
             return None
         if self._probe is None or (self._probe.done() and not self._writes.is_refused):
-            self._probe = self.in_background(self._try_to_write())
+            self._probe = self.background.run(self._try_to_write())
             self._probe.add_done_callback(lambda probe: probe.cancelled() or probe.exception())  # no request may wait
         return self._probe
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.memory.model import Block, Message
+from gateway.unified.model import MEDIA_KINDS
 
 Json = dict[str, Any]
-_MEDIA = ("image", "document", "video", "audio")
 
 
 def structured(message: Message, calls: Iterable[str] | None = None) -> Json:
@@ -110,7 +110,7 @@ def _typed(block: Block) -> list[Block]:
     text = block.get("text")
     if isinstance(text, str) and len(block) == 1:
         return [{"text": text, "type": "TEXT"}] if text.strip() else []
-    for kind in _MEDIA:
+    for kind in MEDIA_KINDS:
         match block.get(kind):
             case {"format": str(format), "source": {"url": str(data)} | {"bytes": str(data)} as source}:
                 if not data:

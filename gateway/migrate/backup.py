@@ -22,7 +22,7 @@ from gateway.agents.documents import needed, needed_connector
 from gateway.migrate.connection import without_credentials
 from gateway.migrate.steps import Step, is_deployed
 from gateway.migrate.upgrade import Documents, Offer
-from gateway.storage.atomic_files import Write, replace_file, try_lock, write_files
+from gateway.storage.files import Write, replace_file, try_lock, write_files
 
 State = Literal["planned", "begun", "done", "undone"]
 Outcome = Literal["applying", "applied", "reverting", "reverted"]

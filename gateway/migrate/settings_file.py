@@ -18,7 +18,7 @@ from pathlib import Path
 from gateway.config.edit import EditError
 from gateway.config.load import load, sources
 from gateway.config.schema import Settings
-from gateway.storage.atomic_files import Write, replace_file, try_lock, write_files
+from gateway.storage.files import Write, replace_file, try_lock, write_files
 
 _ROUTES = "agents.routes"
 _REASONS = {

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from gateway.migrate.route_figures import Processes, Series
 from gateway.migrate.settings_file import describe_write_error, write_beside
-from gateway.storage.atomic_files import replace_file
+from gateway.storage.files import replace_file
 
 _MOST_STEPS = 500
 _MOST_READINGS = 20

@@ -19,6 +19,9 @@ Data = bytes | memoryview
 Keep = Callable[[str, str, bytes], None]
 """Keeps a medium: its SHA-256 as 64 hexadecimal digits, its type, its bytes."""
 
+MARK = re.compile(r"\[MEDIA type=([^\s\]]*) length=([0-9]+) sha256=([0-9a-f]{64})\]")
+"""What stands for a medium in a record."""
+
 _SHORTEST = 64
 """Characters of base64 that can be a medium: with a data URL before it, or the signature of a known type."""
 _ANY = 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
@@ -79,11 +79,11 @@ class TrafficMetrics(Collector):
     def __init__(self) -> None:
         self.answered: defaultdict[tuple[str, int], int] = defaultdict(int)
         self.rewrites: defaultdict[tuple[str, str, str], int] = defaultdict(int)
-        self.refusals: dict[str, int] = {}
-        self.notices: dict[str, int] = {}
-        self.registrations: dict[str, int] = {}
+        self.refusals: Counter[str] = Counter()
+        self.notices: Counter[str] = Counter()
+        self.registrations: Counter[str] = Counter()
         self.stream_errors: dict[str, int] = {"reported": 0, "broken": 0, "cut": 0}
-        self.dropped: dict[str, int] = {}
+        self.dropped: defaultdict[str, int] = defaultdict(int)
         self.turns: dict[str, int] = {"stored": 0, "failed": 0}
         self.cluster_copies: dict[str, int] = {"deleted": 0, "left": 0}
         self.waits: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(WAITS))
@@ -95,25 +95,47 @@ class TrafficMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
-        yield self._requests()
-        yield self._rewrites()
-        yield _counter("mlc_gateway_refusals", "Requests that the gateway refused.", "code", self.refusals)
-        yield _counter("mlc_gateway_notices", "Limitations reported to clients, by code.", "code", self.notices)
-        yield _counter("mlc_gateway_stream_errors", "Errors in event streams of runs.", "kind", self.stream_errors)
+        yield _counter(
+            "mlc_gateway_requests",
+            "Requests answered, by what they were for and the answer's status.",
+            ("intent", "status"),
+            {(str(intent), str(status)): count for (intent, status), count in self.answered.items()},
+        )
+        yield _counter(
+            "mlc_gateway_rewrites",
+            "Unified inputs, by the agent's provider, the strategy and what became of them.",
+            ("provider", "strategy", "outcome"),
+            self.rewrites,
+        )
+        yield _counter("mlc_gateway_refusals", "Requests that the gateway refused.", ("code",), self.refusals)
+        yield _counter("mlc_gateway_notices", "Limitations reported to clients, by code.", ("code",), self.notices)
+        yield _counter("mlc_gateway_stream_errors", "Errors in event streams of runs.", ("kind",), self.stream_errors)
         yield _counter(
             "mlc_gateway_registrations",
             "Agents that the gateway made, found made, made for one run, or failed to make.",
-            "outcome", self.registrations,
-        )  # fmt: skip
-        yield self._dropped()
+            ("outcome",),
+            self.registrations,
+        )
+        dropped = {reason.partition(":")[::2]: count for reason, count in dict(self.dropped).items()}
+        yield _counter(
+            "mlc_gateway_records_dropped",
+            "Exchanges that were not recorded, by why: the queue was full, a store or a record failed, the gateway "
+            "stopped. error: the class, if it was one record.",
+            ("reason", "error"),
+            dropped,
+        )
         yield _histogram(
-            "mlc_gateway_upstream_seconds", "Seconds from the request to the head of the cluster's answer.",
-            "intent", self.waits,
-        )  # fmt: skip
+            "mlc_gateway_upstream_seconds",
+            "Seconds from the request to the head of the cluster's answer.",
+            ("intent",),
+            self.waits,
+        )
         yield _histogram(
-            "mlc_gateway_added_seconds", "Seconds from the whole request to its sending to the cluster.",
-            "intent", self.added,
-        )  # fmt: skip
+            "mlc_gateway_added_seconds",
+            "Seconds from the whole request to its sending to the cluster.",
+            ("intent",),
+            self.added,
+        )
         yield HistogramMetricFamily(
             "mlc_gateway_rewrite_seconds",
             "Seconds from the whole body of a request to its rewritten form.",
@@ -123,64 +145,44 @@ class TrafficMetrics(Collector):
         yield CounterMetricFamily(
             "mlc_gateway_client_received_bytes", "Bytes received from clients.", self.received.size
         )
-        yield _counter("mlc_gateway_session_turns", "Turns of gateway memory.", "outcome", self.turns)
+        yield _counter("mlc_gateway_session_turns", "Turns of gateway memory.", ("outcome",), self.turns)
         yield _counter(
             "mlc_gateway_cluster_copies",
             "Conversations of agents with gateway memory in the cluster's own memory.",
-            "outcome",
+            ("outcome",),
             self.cluster_copies,
         )
         found = self.lookups
         outcomes = {"cached": found.cached, "read": found.read, "failed": found.failed}
-        yield _counter("mlc_gateway_profile_lookups", "Look-ups of agents.", "outcome", outcomes)
+        yield _counter("mlc_gateway_profile_lookups", "Look-ups of agents.", ("outcome",), outcomes)
         running = sum(source.running for source in self.sources)
         yield GaugeMetricFamily("mlc_gateway_in_flight", "Requests being answered now.", running)
 
-    def _requests(self) -> Metric:
-        requests = CounterMetricFamily(
-            "mlc_gateway_requests",
-            "Requests answered, by what they were for and the answer's status.",
-            labels=("intent", "status"),
-        )
-        for (intent, status), count in self.answered.items():
-            requests.add_metric((str(intent), str(status)), count)
-        return requests
 
-    def _dropped(self) -> Metric:
-        dropped = CounterMetricFamily(
-            "mlc_gateway_records_dropped",
-            "Exchanges that were not recorded, by why: the queue was full, a store or a record failed, the gateway "
-            "stopped. error: the class, if it was one record.",
-            labels=("reason", "error"),
-        )
-        for reason, count in self.dropped.copy().items():
-            name, _, error = reason.partition(":")
-            dropped.add_metric((name, error), count)
-        return dropped
-
-    def _rewrites(self) -> Metric:
-        rewrites = CounterMetricFamily(
-            "mlc_gateway_rewrites",
-            "Unified inputs, by the agent's provider, the strategy and what became of them.",
-            labels=("provider", "strategy", "outcome"),
-        )
-        for labels, count in self.rewrites.items():
-            rewrites.add_metric(labels, count)
-        return rewrites
-
-
-def _counter(name: str, help: str, label: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, help, labels=(label,))
-    for value, count in counts.items():
-        family.add_metric((value,), count)
+def _counter(name: str, help: str, labels: tuple[str, ...], counts: Mapping[Any, float]) -> Metric:
+    family = CounterMetricFamily(name, help, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(_labels(values), count)
     return family
 
 
-def _histogram(name: str, help: str, label: str, histograms: Mapping[str, Histogram]) -> Metric:
-    family = HistogramMetricFamily(name, help, labels=(label,))
-    for value, histogram in histograms.items():
-        family.add_metric((str(value),), histogram.buckets(), histogram.total)
+def _gauge(name: str, help: str, labels: tuple[str, ...], values: Mapping[Any, float]) -> Metric:
+    family = GaugeMetricFamily(name, help, labels=labels)
+    for key, value in values.items():
+        family.add_metric(_labels(key), value)
     return family
+
+
+def _histogram(name: str, help: str, labels: tuple[str, ...], histograms: Mapping[Any, Histogram]) -> Metric:
+    family = HistogramMetricFamily(name, help, labels=labels)
+    for values, histogram in histograms.items():
+        family.add_metric(_labels(values), histogram.buckets(), histogram.total)
+    return family
+
+
+def _labels(values: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the values of a metric's labels; a single one may stand by itself."""
+    return values if isinstance(values, tuple) else (str(values),)
 
 
 class NodeState(NamedTuple):
@@ -215,45 +217,42 @@ class Nodes(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
+        nodes = [((node.cluster, node.address), node) for node in self._states()]
         label = ("cluster", "node")
-        requests = CounterMetricFamily("mlc_gateway_node_requests", "Requests sent to a node.", labels=label)
-        failures = CounterMetricFamily(
+        failures = {(*place, kind): count for place, node in nodes for kind, count in node.failures.items()}
+        connections = {
+            (*place, state): getattr(node, state) for place, node in nodes for state in ("idle", "busy", "connecting")
+        }
+
+        def counts(field: str) -> dict[tuple[str, ...], float]:
+            return {place: getattr(node, field) for place, node in nodes}
+
+        yield _counter("mlc_gateway_node_requests", "Requests sent to a node.", label, counts("requests"))
+        yield _counter(
             "mlc_gateway_node_failures",
             "Requests that got no valid answer from a node, by why: connect, reset, invalid or timeout.",
-            labels=("cluster", "node", "kind"),
+            (*label, "kind"),
+            failures,
         )
-        pending = GaugeMetricFamily("mlc_gateway_node_pending", "Requests a node is working on.", labels=label)
-        down = GaugeMetricFamily("mlc_gateway_node_down", "Whether a node's probes say that it is down.", labels=label)
-        ejected = GaugeMetricFamily("mlc_gateway_node_ejected", "Whether a node is ejected now.", labels=label)
-        rebuilds = CounterMetricFamily(
+        yield _gauge("mlc_gateway_node_pending", "Requests a node is working on.", label, counts("pending"))
+        yield _gauge("mlc_gateway_node_down", "Whether a node's probes say that it is down.", label, counts("down"))
+        yield _gauge("mlc_gateway_node_ejected", "Whether a node is ejected now.", label, counts("ejected"))
+        yield _counter(
             "mlc_gateway_node_pool_rebuilds",
             "Connection pools that were rebuilt because no request got a connection although the node was well.",
-            labels=label,
+            label,
+            counts("rebuilds"),
         )
-        received = CounterMetricFamily("mlc_gateway_node_received_bytes", "Bytes received from a node.", labels=label)
-        connections = GaugeMetricFamily(
+        yield _counter("mlc_gateway_node_received_bytes", "Bytes received from a node.", label, counts("received"))
+        yield _gauge(
             "mlc_gateway_node_connections",
             "Connections to a node: idle, busy or connecting.",
-            labels=("cluster", "node", "state"),
+            (*label, "state"),
+            connections,
         )
-        waiting = GaugeMetricFamily(
-            "mlc_gateway_node_waiting", "Requests that wait for a connection to a node.", labels=label
+        yield _gauge(
+            "mlc_gateway_node_waiting", "Requests that wait for a connection to a node.", label, counts("waiting")
         )
-        for node in self._states():
-            place = node.cluster, node.address
-            requests.add_metric(place, node.requests)
-            for kind, count in node.failures.items():
-                failures.add_metric((*place, kind), count)
-            pending.add_metric(place, node.pending)
-            down.add_metric(place, node.down)
-            ejected.add_metric(place, node.ejected)
-            rebuilds.add_metric(place, node.rebuilds)
-            received.add_metric(place, node.received)
-            connections.add_metric((*place, "idle"), node.idle)
-            connections.add_metric((*place, "busy"), node.busy)
-            connections.add_metric((*place, "connecting"), node.connecting)
-            waiting.add_metric(place, node.waiting)
-        yield from (requests, failures, pending, down, ejected, rebuilds, received, connections, waiting)
 
 
 RouteLabels = tuple[str, str, str]
@@ -293,20 +292,14 @@ class RouteMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
-        yield _family("mlc_gateway_route_runs", "Runs through routes.", (*_ROUTE, "outcome"), self._runs)
-        seconds = HistogramMetricFamily(
-            "mlc_gateway_route_seconds", "Seconds from a request to the end of its answer.", labels=_ROUTE
+        yield _counter("mlc_gateway_route_runs", "Runs through routes.", (*_ROUTE, "outcome"), self._runs)
+        yield _histogram(
+            "mlc_gateway_route_seconds", "Seconds from a request to the end of its answer.", _ROUTE, self._seconds
         )
-        for labels, histogram in self._seconds.items():
-            seconds.add_metric(labels, histogram.buckets(), histogram.total)
-        yield seconds
-        yield _family("mlc_gateway_route_tokens", "Tokens of these runs.", (*_ROUTE, "kind"), self._tokens)
-        yield _family("mlc_gateway_route_cost", "Cost of these tokens.", (*_ROUTE, "currency"), self._cost)
-        yield _family("mlc_gateway_mirrors", "Copies of runs.", (*_ROUTE, "outcome"), self._mirrors)
-        shares = GaugeMetricFamily("mlc_gateway_route_share", "Share of new conversations, from 0 to 1.", labels=_ROUTE)
-        for labels, part in self.shares().items():
-            shares.add_metric(labels, part)
-        yield shares
+        yield _counter("mlc_gateway_route_tokens", "Tokens of these runs.", (*_ROUTE, "kind"), self._tokens)
+        yield _counter("mlc_gateway_route_cost", "Cost of these tokens.", (*_ROUTE, "currency"), self._cost)
+        yield _counter("mlc_gateway_mirrors", "Copies of runs.", (*_ROUTE, "outcome"), self._mirrors)
+        yield _gauge("mlc_gateway_route_share", "Share of new conversations, from 0 to 1.", _ROUTE, self.shares())
 
 
 MOST_MODELS = 100
@@ -320,27 +313,25 @@ class UsageMetrics(Collector):
 
     def __init__(self) -> None:
         self._models: set[str] = set()
-        self._tokens: dict[tuple[str, str, str], int] = {}
-        self._cost: dict[tuple[str, str, str], float] = {}
-        self._unknown: dict[str, int] = {}
+        self._tokens: defaultdict[tuple[str, str, str], int] = defaultdict(int)
+        self._cost: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+        self._unknown: defaultdict[str, int] = defaultdict(int)
         self._budgets = dict.fromkeys(("refused", "read_failed", "write_failed"), 0)
-        self._guardrails: dict[tuple[str, str, str], int] = {}
+        self._guardrails: defaultdict[tuple[str, str, str], int] = defaultdict(int)
 
     def tokens(self, provider: str, model: str, input_tokens: int, output_tokens: int) -> None:
         """Count the tokens of a run."""
         model = self._model(model)
-        for direction, count in (("input", input_tokens), ("output", output_tokens)):
-            key = (provider, model, direction)
-            self._tokens[key] = self._tokens.get(key, 0) + count
+        self._tokens[provider, model, "input"] += input_tokens
+        self._tokens[provider, model, "output"] += output_tokens
 
     def cost(self, provider: str, model: str, currency: str, amount: float) -> None:
         """Count what a run cost."""
-        key = (provider, self._model(model), currency)
-        self._cost[key] = self._cost.get(key, 0.0) + amount
+        self._cost[provider, self._model(model), currency] += amount
 
     def unknown(self, provider: str) -> None:
         """Count a run whose answer did not report its tokens."""
-        self._unknown[provider] = self._unknown.get(provider, 0) + 1
+        self._unknown[provider] += 1
 
     def budget(self, outcome: str) -> None:
         """Count a budget's effect. outcome: refused, read_failed or write_failed."""
@@ -348,8 +339,7 @@ class UsageMetrics(Collector):
 
     def guardrail(self, name: str, stage: str, verdict: str) -> None:
         """Count a check. stage: input or answer. verdict: allow, change, refuse or failed."""
-        key = (name, stage, verdict)
-        self._guardrails[key] = self._guardrails.get(key, 0) + 1
+        self._guardrails[name, stage, verdict] += 1
 
     def _model(self, model: str) -> str:
         if model not in self._models:
@@ -360,35 +350,30 @@ class UsageMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
-        yield _family(
+        yield _counter(
             "mlc_gateway_tokens",
             "Tokens that answers of agents reported.",
             ("provider", "model", "direction"),
             self._tokens,
         )
-        yield _family(
+        yield _counter(
             "mlc_gateway_cost",
             "Cost of these tokens, by the settings' prices.",
             ("provider", "model", "currency"),
             self._cost,
         )
-        unknown = {(provider,): count for provider, count in self._unknown.items()}
-        yield _family("mlc_gateway_usage_unknown", "Runs whose answers did not report tokens.", ("provider",), unknown)
-        budgets = {(outcome,): count for outcome, count in self._budgets.items()}
-        yield _family("mlc_gateway_budget_events", "Budgets: refusals, failures of the store.", ("outcome",), budgets)
-        yield _family(
+        yield _counter(
+            "mlc_gateway_usage_unknown", "Runs whose answers did not report tokens.", ("provider",), self._unknown
+        )
+        yield _counter(
+            "mlc_gateway_budget_events", "Budgets: refusals, failures of the store.", ("outcome",), self._budgets
+        )
+        yield _counter(
             "mlc_gateway_guardrail_checks",
             "Checks by guardrails.",
             ("name", "stage", "verdict"),
             self._guardrails,
         )
-
-
-def _family(name: str, help: str, labels: tuple[str, ...], values: Mapping[Any, float]) -> Metric:
-    family = CounterMetricFamily(name, help, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
 
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -420,13 +405,11 @@ class Metrics:
 
     def refused(self, code: str) -> None:
         """Count a request that got an error response of the gateway's own. code: of a problem, or the error's type."""
-        refusals = self.traffic.refusals
-        refusals[code] = refusals.get(code, 0) + 1
+        self.traffic.refusals[code] += 1
 
     def notice(self, code: str) -> None:
         """Count a limitation that was reported to a client."""
-        notices = self.traffic.notices
-        notices[code] = notices.get(code, 0) + 1
+        self.traffic.notices[code] += 1
 
     def stream_error(self, kind: str) -> None:
         """Count an error in an event stream. kind: reported, broken or cut."""
@@ -434,8 +417,7 @@ class Metrics:
 
     def registration(self, outcome: str) -> None:
         """Count a registration. outcome: made, reused, quick or failed."""
-        made = self.traffic.registrations
-        made[outcome] = made.get(outcome, 0) + 1
+        self.traffic.registrations[outcome] += 1
 
     def turn(self, outcome: str) -> None:
         """Count a turn of gateway memory. outcome: stored or failed."""
@@ -450,8 +432,7 @@ class Metrics:
 
         reason: such as ``sqlite``, or ``sqlite:TypeError`` with the class of the error of a single record.
         """
-        dropped = self.traffic.dropped
-        dropped[reason] = dropped.get(reason, 0) + count
+        self.traffic.dropped[reason] += count
 
     def records_dropped(self) -> dict[str, int]:
         """Return how many exchanges were not recorded, by reason."""

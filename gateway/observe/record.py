@@ -32,6 +32,10 @@ class HttpMessage(Struct, frozen=True, omit_defaults=True, gc=False):
     headers: tuple[tuple[str, str], ...] = ()
     body: Body = Body()
 
+    def header(self, name: str) -> str:
+        """Return the first value of a header; "" without one. name: in lower case."""
+        return next((value for key, value in self.headers if key.lower() == name), "")
+
 
 class Step(Struct, frozen=True, gc=False):
     """A step of handling a request: decode, resolve, fetch, plan, upstream, answer. In seconds; start is since the
@@ -169,3 +173,8 @@ class ExchangeRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     route: str = ""
     cluster: str = ""
     mirror_of: str = ""
+
+    @property
+    def answer(self) -> HttpMessage | None:
+        """What the client got."""
+        return self.response if self.answered is None else self.answered

@@ -32,7 +32,6 @@ _LAST = frozenset(
 )
 """Words with which a secret's name ends."""
 _LAST_OF_HEADER = _LAST | {"session", "sid", "sessionid"}
-_LAST_OF_PARAMETER = _LAST_OF_HEADER
 _LAST_TWO = frozenset({("connection", "string"), ("connection", "str"), ("conn", "string"), ("conn", "str")})
 _SESSION_ID = ("session", "id")
 _CODES = frozenset({(), ("auth",), ("authorization",), ("device",)})
@@ -108,7 +107,7 @@ def is_secret_parameter(name: str) -> bool:
     if words[-1:] == ("code",):
         return words[:-1] in _CODES
     is_known = words == ("key",) or words[-2:] == _SESSION_ID
-    return is_known or is_secret_name(name) or _ends_as_secret(words, _LAST_OF_PARAMETER)
+    return is_known or is_secret_name(name) or _ends_as_secret(words, _LAST_OF_HEADER)
 
 
 def secret_members(target: bytes) -> frozenset[str]:
@@ -168,8 +167,8 @@ class Secrets:
 
     __slots__ = ("_found", "_index", "names")
 
-    def __init__(self, found: Iterable[str] = (), names: frozenset[str] = frozenset()) -> None:
-        self._found: set[str] = set(found)
+    def __init__(self, names: frozenset[str] = frozenset()) -> None:
+        self._found: set[str] = set()
         self._index: _Index | None = None
         self.names = names
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-import struct
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator
 
 from gateway.observe.record import TraceContext
 
@@ -17,9 +15,6 @@ _NO_TRACE, _NO_SPAN = b"0" * 32, b"0" * 16
 _SAMPLED = 1
 NOT_RECORDED, RECORDED = b"-00\r\n\r\n", b"-01\r\n\r\n"
 """The end of a `traceparent` line, with the empty line, of a trace that is not recorded or is."""
-_AT_ONCE = 32
-"""New traces whose ids are made at a time, which takes less time than one by one."""
-_IDS = struct.Struct("33sx" * (_AT_ONCE - 1) + "33s")
 _MOST_STATE = 512
 """Characters of `tracestate` that must be sent on (3.3.1.5); a longer one is not recorded."""
 
@@ -40,7 +35,7 @@ class NewTraces:
 
     def __init__(self, ratio: float) -> None:
         self._first_half = f"{random.getrandbits(64):016x}"
-        self.ids = chain.from_iterable(_make_ids())
+        self.ids = _make_ids()
         self.limit = b"%016x" % int(ratio * 2**64) if ratio < 1 else b"g"  # above all hexadecimal digits
         self.line = b"traceparent: 00-" + self._first_half.encode("ascii")
 
@@ -50,10 +45,10 @@ class NewTraces:
         return TraceContext(self._first_half + last_half, span, ids < self.limit)
 
 
-def _make_ids() -> Iterator[Sequence[bytes]]:
-    """Yield the `ids` of many new traces at a time."""
+def _make_ids() -> Iterator[bytes]:
+    """Yield the `ids` of new traces."""
     while True:
-        yield _IDS.unpack(random.randbytes(16 * _AT_ONCE).hex("-", 8).encode("ascii"))
+        yield random.randbytes(16).hex("-", 8).encode("ascii")
 
 
 def continue_trace(lines: Iterable[bytes], new: NewTraces) -> TraceContext:

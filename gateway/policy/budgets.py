@@ -1,4 +1,7 @@
-"""Budgets: how much each agent or caller may spend in a window of time, and what was spent."""
+"""Budgets: how much each agent or caller may spend in a window of time, and what was spent.
+
+Stores of what was spent, one file each, are in `budget_stores/`; the one in the memory of a process is here.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from typing import Protocol
 
 import msgspec
+from msgspec import Struct
 
 from gateway.config.memory import Memory
 from gateway.config.policy import UsageBudget
@@ -19,8 +24,68 @@ from gateway.memory.owner import owner_of
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import UsageMetrics
 from gateway.observe.record import Usage
-from gateway.policy.budget_stores.store import Account, BudgetStore, BudgetStoreError, MemoryBudgetStore
+from gateway.offload import Background
 from gateway.policy.usage import format_amount
+
+
+class Account(Struct, frozen=True):
+    """The account of one agent or caller for one window of a budget.
+
+    key: 32 hexadecimal digits, the same in all gateways with the same budget. start, end: of the window, seconds since
+    the epoch.
+    """
+
+    key: str
+    start: int
+    end: int
+
+
+class BudgetStoreError(Exception):
+    """The store can't be read or written. The message says why and what to do."""
+
+
+class BudgetStore(Protocol):
+    """Adds up amounts by account. `read` and `add` raise `BudgetStoreError`."""
+
+    async def read(self, accounts: Sequence[Account]) -> Mapping[Account, float]:
+        """Return what was added to each account; an account that nothing was added to may be missing."""
+
+    async def add(self, amounts: Mapping[Account, float]) -> None:
+        """Add the amounts, each atomically, however many processes do so."""
+
+    async def close(self) -> None:
+        """Release all resources."""
+        return
+
+
+_CLEAN_AT = 1_000
+"""Number of accounts at which those of past windows are dropped; afterwards, at least twice the number that is left."""
+
+
+class MemoryBudgetStore(BudgetStore):
+    """See `BudgetStore`. clock: the seconds since the epoch."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._spent: dict[Account, float] = {}
+        self._clean_at = _CLEAN_AT
+
+    async def read(self, accounts: Sequence[Account]) -> Mapping[Account, float]:
+        """See `BudgetStore`."""
+        return {account: self._spent[account] for account in accounts if account in self._spent}
+
+    async def add(self, amounts: Mapping[Account, float]) -> None:
+        """See `BudgetStore`."""
+        self.add_now(amounts)
+
+    def add_now(self, amounts: Mapping[Account, float]) -> None:
+        """Add the amounts without waiting."""
+        for account, amount in amounts.items():
+            self._spent[account] = self._spent.get(account, 0.0) + amount
+        if len(self._spent) >= self._clean_at:
+            now = self._clock()
+            self._spent = {account: spent for account, spent in self._spent.items() if account.end > now}
+            self._clean_at = max(_CLEAN_AT, 2 * len(self._spent))
 
 
 class _Reads:
@@ -151,7 +216,7 @@ class Budgets:
         self._log = log
         self._metrics = metrics
         self._clock = clock
-        self._charging: set[asyncio.Task[None]] = set()
+        self._charging = Background()
 
     def matches(self, agent_id: str, name: str) -> bool:
         """Return True if a budget matches the agent. name: "" if it is not known."""
@@ -215,13 +280,11 @@ class Budgets:
         if isinstance(store, MemoryBudgetStore):
             store.add_now(_amounts(charges, usage))
             return
-        task = asyncio.create_task(self.charge(charges, usage))
-        self._charging.add(task)
-        task.add_done_callback(self._charging.discard)
+        self._charging.run(self.charge(charges, usage))
 
     async def ended(self) -> None:
         """Wait until all amounts are stored, or could not be."""
-        await asyncio.gather(*self._charging, return_exceptions=True)
+        await self._charging.ended()
 
     def _failed(self, outcome: str, error: BudgetStoreError) -> None:
         self._metrics.budget(outcome)

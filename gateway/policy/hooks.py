@@ -60,6 +60,7 @@ class Hook(Protocol):
 
     async def close(self) -> None:
         """Release all resources."""
+        return
 
 
 def read_verdict(value: Any) -> Verdict:
@@ -142,7 +143,7 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
     return bytes(data)
 
 
-class Function:
+class Function(Hook):
     """A hook in Python. A plain function runs in a thread, at most eight at a time.
 
     The threads are daemons: a function that never returns must not keep the process from ending.
@@ -177,9 +178,6 @@ class Function:
 
         threading.Thread(target=run, name="guardrail", daemon=True).start()
         return await asyncio.wrap_future(done)
-
-    async def close(self) -> None:
-        """See `Hook`. A function that still runs ends by itself."""
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -8,18 +8,15 @@ from gateway.config.memory import Memory
 from gateway.config.policy import Policy
 from gateway.config.problems import ConfigError, ConfigProblem
 from gateway.config.schema import Settings
-from gateway.memory.opening import first_address
-from gateway.memory.stores.registry import check_store
+from gateway.memory.stores.registry import Shared, SharedResources, check_store, first_address
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.policy.budget_stores.sqlite import file_of
-from gateway.policy.budget_stores.store import BudgetStore, MemoryBudgetStore
-from gateway.policy.budgets import Budgets, Ledger
+from gateway.policy.budget_stores.sqlite import SqliteBudgetStore, file_of
+from gateway.policy.budgets import Budgets, BudgetStore, Ledger, MemoryBudgetStore
 from gateway.policy.guardrails import Guardrails
 from gateway.policy.hooks import load_function, make_hook
 from gateway.policy.usage import Meter, Prices
-from gateway.shared import Shared, SharedResources
-from gateway.storage.paths import find_file_fault
+from gateway.storage.files import find_file_fault
 
 
 class Policies(msgspec.Struct, frozen=True):
@@ -111,32 +108,22 @@ def share_ledger(ledgers: SharedResources[Ledger], settings: Settings) -> Shared
     policy, memory = settings.policy, settings.memory
     if not policy.budgets:
         return None
-    return ledgers.use(
-        _place(settings), lambda: Ledger(build_store(policy.budget_store, memory, first_address(settings)))
-    )
+    address = first_address(settings)
+    place = {"sqlite": (memory.sqlite,), "opensearch": (memory.opensearch, address)}.get(policy.budget_store, ())
+    name = policy.budget_store, *place
+    return ledgers.use(name, lambda: Ledger(build_store(policy.budget_store, memory, address)))
 
 
 def build_store(name: str, settings: Memory, upstream_url: str) -> BudgetStore:
     """Return the store, which opens its place on first use. upstream_url: the cluster's first address."""
     match name:
         case "sqlite":
-            from gateway.policy.budget_stores import sqlite
-
-            return sqlite.build(settings)
+            return SqliteBudgetStore(file_of(settings))
         case "opensearch":
-            from gateway.policy.budget_stores import opensearch
+            from gateway.policy.budget_stores.opensearch import OpenSearchBudgetStore
 
-            return opensearch.build(settings, upstream_url)
+            return OpenSearchBudgetStore(settings.opensearch, upstream_url)
     return MemoryBudgetStore()
-
-
-def _place(settings: Settings) -> tuple[object, ...]:
-    match settings.policy.budget_store:
-        case "sqlite":
-            return "sqlite", settings.memory.sqlite
-        case "opensearch":
-            return "opensearch", settings.memory.opensearch, first_address(settings)
-    return ("memory",)
 
 
 class OpenPolicies:

@@ -29,9 +29,6 @@ class Prices:
     def __init__(self, prices: Sequence[Price]) -> None:
         self._prices = tuple(prices)
 
-    def __bool__(self) -> bool:
-        return bool(self._prices)
-
     def cost(self, provider: str, model: str, input_tokens: int, output_tokens: int) -> Cost | None:
         """Return what the tokens cost; None if no price matches. provider, model: "" if they are not known."""
         for price in self._prices:

@@ -14,8 +14,8 @@ from gateway.http1.bodies import Chunked
 from gateway.http1.request_heads import Fields
 from gateway.http1.response_heads import ResponseHead
 from gateway.http1.rules import Malformed
+from gateway.observe.logs import describe_error
 from gateway.observe.record import Delivery, RecordedError, RecordedProblem, TraceContext
-from gateway.observe.redact import describe_error
 from gateway.ports import Answer, Routed, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.routes import Route

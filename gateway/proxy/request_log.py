@@ -9,9 +9,8 @@ from random import getrandbits
 
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.http1.request_heads import MOST_HEADS, Fields
-from gateway.observe.logs import Logger
+from gateway.observe.logs import Logger, describe_error
 from gateway.observe.metrics import Metrics
-from gateway.observe.redact import describe_error
 from gateway.observe.trace_context import read_trace_id
 from gateway.proxy import error_responses
 from gateway.proxy.interfaces import RunningExchange

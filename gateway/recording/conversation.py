@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 from gateway.errors import GatewayError
 from gateway.execute.run_answer import RunAnswer, decode, read_answer
 from gateway.execute.run_events import NOT_READ, AnswerReader, RunFailed, TextDelta, ToolResult
+from gateway.observe.media import MARK
 from gateway.observe.record import Body, Delivery, ExchangeRecord, HttpMessage, Summary
 from gateway.proxy.routes import Intent
 from gateway.unified import model
@@ -29,7 +29,6 @@ LONGEST = 240
 BROWSER_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """Images that browsers show."""
 _RUNS = (Intent.EXECUTE.value, Intent.EXECUTE_STREAM.value, Intent.QUICK_EXECUTE.value)
-_MARK = re.compile(r"\[MEDIA type=([^\s\]]*) length=([0-9]+) sha256=([0-9a-f]{64})\]")
 _LARGEST_IMAGE = 8_000_000
 """Bytes of an image that a list shows."""
 _LARGEST = 1_000_000
@@ -124,7 +123,7 @@ def failure_of(record: ExchangeRecord) -> str:
         return "The response was cut, or the client was gone."
     if record.status < 400:
         return ""
-    response = record.answered or record.response
+    response = record.answer
     reason = _reason(_document(response.body)) if response is not None else ""
     if reason:
         return f"The cluster answered {record.status}: {reason}"
@@ -164,7 +163,7 @@ def summarize(record: ExchangeRecord) -> Summary | None:
 
 def _registration(record: ExchangeRecord, failure: str) -> tuple[str, str]:
     asked = _document(record.request.body)
-    response = record.answered or record.response
+    response = record.answer
     made = _document(response.body) if response is not None else None
     name = asked.get("name") if isinstance(asked, dict) else ""
     id = made.get("agent_id") if isinstance(made, dict) else ""
@@ -173,7 +172,7 @@ def _registration(record: ExchangeRecord, failure: str) -> tuple[str, str]:
 
 def one_line(text: str) -> str:
     """Return a text as one line, cut, with the kind of each medium in place of its mark."""
-    text = _MARK.sub(lambda mark: f"[{mark[1] or 'medium'}]", text[: 4 * LONGEST])
+    text = MARK.sub(lambda mark: f"[{mark[1] or 'medium'}]", text[: 4 * LONGEST])
     line = " ".join(text.split())
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
@@ -187,8 +186,8 @@ def _asked(record: ExchangeRecord) -> tuple[Message, ...]:
         return ()
     if record.intent == Intent.QUICK_EXECUTE.value:
         return _loose(_document(body))
-    marks = {mark[3]: (mark[1], int(mark[2])) for mark in _MARK.finditer(body.text)}
-    text = _MARK.sub(r"\3", body.text)
+    marks = {mark[3]: (mark[1], int(mark[2])) for mark in MARK.finditer(body.text)}
+    text = MARK.sub(r"\3", body.text)
     try:
         request = read_execute(text.encode("utf-8", "surrogatepass"), is_stored=True)
     except GatewayError:
@@ -255,7 +254,7 @@ def _loose(document: Any) -> tuple[Message, ...]:
 
 def _loose_parts(value: Any, depth: int = 0) -> Iterator[Part]:
     if isinstance(value, str):
-        mark = _MARK.search(value)
+        mark = MARK.search(value)
         if mark is not None:
             kind = mark[1].partition("/")[0]
             yield Attachment(kind if kind in model.MEDIA_KINDS else "document", mark[1], int(mark[2]), mark[3])
@@ -278,7 +277,7 @@ _DEPTH = 16
 
 def _answered(record: ExchangeRecord) -> tuple[tuple[Message, ...], str, bool]:
     """Return what the agent did and answered; why this is not all, or not shown, "" if it is; and if it is broken."""
-    response = record.answered or record.response
+    response = record.answer
     if response is None or not response.body.text or response.body.encoding:
         return (), _unread(response), False
     if len(response.body.text) > _LARGEST:
@@ -338,7 +337,7 @@ def _blocks(content: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
                 yield Result(id, "\n".join(_texts(result.get("content"))), result.get("status") == "error")
             case _:
                 for kind in block:
-                    mark = _MARK.search(_json(block[kind]))
+                    mark = MARK.search(_json(block[kind]))
                     if kind in model.MEDIA_KINDS and mark is not None:
                         yield Attachment(kind, mark[1], int(mark[2]), mark[3])
                     else:

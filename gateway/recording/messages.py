@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from gateway.execute.run_answer import RunAnswer, read_answer
 from gateway.execute.run_events import NOT_READ, AnswerReader
 from gateway.observe.record import Delivery, ExchangeRecord, HttpMessage
-from gateway.proxy.capture import Bodies, Captured, ResponseCopy
 from gateway.unified.formats import FORMATS, normalise
 from gateway.unified.model import MEDIA_KINDS, MediaKind
 
@@ -71,7 +70,7 @@ def _sent(record: ExchangeRecord) -> list[dict[str, Any]]:
 
 def _answer(record: ExchangeRecord) -> RunAnswer:
     """Return what the client got of the run, whole or as a stream; an empty answer for an error."""
-    message = record.answered or record.response
+    message = record.answer
     if message is None or not message.body.text or message.body.encoding or record.status >= 400:
         return RunAnswer()
     delivery = record.delivery or Delivery()
@@ -216,40 +215,3 @@ def _encode(messages: list[dict[str, Any]]) -> str:
     if not any(message["parts"] for message in messages):
         return ""
     return msgspec.json.encode(messages).decode()
-
-
-_SEARCHED = 64 * 1024
-"""Bytes at the beginning and the end of a body in which the id is searched; media are in between."""
-_ID = rb'"([A-Za-z0-9_-]{1,128})"'
-_MEMBER = re.compile(rb'"(?:memory_id|session_id)"\s*+:\s*+' + _ID)
-_OUTPUT = re.compile(rb'"name"\s*+:\s*+"memory_id"\s*+,\s*+"result"\s*+:\s*+' + _ID)
-
-
-def run_content(bodies: Bodies | None) -> bytes:
-    """Return the cluster's response to a run, decoded; b"" if there is none, or it is not whole. It may take long."""
-    if bodies is None or bodies.delivery is None or not isinstance(bodies.response, ResponseCopy):
-        return b""
-    return bodies.response.content()
-
-
-def find_conversation(captured: Captured, content: bytes) -> str:
-    """Return the memory or session id of a run; "" if it has none. content: of the cluster's response."""
-    bodies = captured.bodies
-    if bodies is None or bodies.delivery is None:
-        return ""
-    answer = captured.answer.body if captured.answer is not None else content
-    return read_conversation(bodies.request if isinstance(bodies.request, bytes) else b"", answer)
-
-
-def read_conversation(request: bytes, response: bytes) -> str:
-    """Return the id that the response names, or else the request; "" if neither does. Both are JSON, or events."""
-    for body in (response, request):
-        if len(body) <= _SEARCHED and b"_id" not in body:
-            continue
-        for part in (body[:_SEARCHED], body[max(_SEARCHED, len(body) - _SEARCHED) :]):
-            if b"_" not in part:  # base64 has none; for one byte, `in` is fast
-                continue
-            match = _OUTPUT.search(part) or _MEMBER.search(part)
-            if match is not None:
-                return match[1].decode("ascii")
-    return ""

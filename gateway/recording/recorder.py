@@ -12,16 +12,16 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
 from gateway.config.inspector import Inspector
 from gateway.config.schema import Settings
 from gateway.execute.run_events import recorded_usage
-from gateway.observe.logs import Logger
+from gateway.observe.logs import LONGEST, Logger, describe_fault
 from gateway.observe.metrics import Metrics
-from gateway.observe.record import Delivery, ExchangeRecord, Scheme, Usage
-from gateway.observe.redact import LONGEST, describe_fault
+from gateway.observe.record import ExchangeRecord, Scheme
 from gateway.policy.usage import Prices
 from gateway.proxy.capture import Capturable, Captured
 from gateway.recording.records import ReadUsage, RecordMaker
@@ -349,7 +349,7 @@ class Recording:
                 lambda: open_all_sinks(settings, log, sinks or open_sinks),
                 log,
                 metrics,
-                usage_reader(settings),
+                partial(recorded_usage, prices=Prices(settings.policy.prices)),
                 bodies=bodies,
                 traced_only=traced_only,
                 scheme=scheme,
@@ -403,13 +403,3 @@ def recorded(settings: Settings) -> Inspector:
 def _parts(settings: Settings) -> tuple[object, ...]:
     logs = settings.logs
     return settings.inspector, settings.telemetry, settings.policy.prices, logs.access, logs.access_file
-
-
-def usage_reader(settings: Settings) -> ReadUsage:
-    """Return what reads the usage, with the prices of the settings."""
-    prices = Prices(settings.policy.prices)
-
-    def read(delivery: Delivery, content: bytes, streaming: bool) -> Usage | None:
-        return recorded_usage(delivery, content, streaming, prices)
-
-    return read

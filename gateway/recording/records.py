@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from gateway.config.inspector import Inspector
 from gateway.config.problems import ConfigError, ConfigProblem
-from gateway.http1.request_heads import Fields
-from gateway.http1.response_heads import ResponseHead
-from gateway.observe.media import Keep
+from gateway.errors import GatewayError
+from gateway.observe.media import Keep, Known, shorten_media
 from gateway.observe.record import (
     Body,
     Delivery,
@@ -24,87 +24,134 @@ from gateway.observe.record import (
     Usage,
 )
 from gateway.observe.redaction import BadPattern, Pattern, Redactor, read_path
-from gateway.observe.secrets import Secrets, secret_members
+from gateway.observe.secrets import Secrets, may_hold_secret, secret_members
 from gateway.observe.trace_context import read_trace_id
-from gateway.proxy.capture import HELD_ANSWER, Bodies, Captured, ResponseCopy
+from gateway.proxy import content_coding
+from gateway.proxy.capture import HELD_ANSWER, Bodies, BodyCopy, Captured, ResponseCopy, without_chunk_lines
 from gateway.proxy.request_log import new_id
 from gateway.proxy.routes import Intent
 from gateway.recent import Recent
-from gateway.recording.bodies import BodyMaker
 from gateway.recording.conversation import summarize
-from gateway.recording.messages import find_conversation, run_content
 
-T = TypeVar("T", bound=Hashable)
-_get_lines = attrgetter("lines")
-_HEADS, _LINES = 512, 2048
-"""Most redacted heads and header lines that are kept."""
+_CONTENT = 256 * 1024 * 1024
+"""Most bytes of a content that is decoded to be recorded."""
+_UNKNOWN_CODING = "Not recorded: its content coding can't be decoded."
+_CUT_CODING = "Not recorded: its content coding can't be decoded, as it is cut."
+_MAY_HOLD_SECRET = "Not recorded: it is not text, and may hold a secret."
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PK\x03\x04")
+"""First bytes of gzip, zstd, xz, bzip2 and zip. Such a body without `Content-Encoding` is not decompressed."""
+
+
+class BodyMaker:
+    """Makes bodies of records. keep: keeps the bytes of media; None if they are not kept."""
+
+    def __init__(self, redactor: Redactor, keep: Keep | None) -> None:
+        self._redactor = redactor
+        self._keep = keep
+        self._known: Known = []
+
+    def forget(self) -> None:
+        """Release the bodies of the exchange, whose record is made."""
+        self._known = []
+
+    def copied(self, copy: BodyCopy, chunk_lines: bool, codings: Sequence[str], found: Secrets) -> Body:
+        """Return a copied body, which may be cut. chunk_lines: the copy has them."""
+        content = without_chunk_lines(copy.pieces) if chunk_lines else b"".join(copy.pieces)
+        if copy.is_whole:
+            return self.make((content,), codings, found, copy.size)
+        body = self.make((content,), codings, found, copy.size, cut=True)
+        if body.omitted:
+            return body
+        if copy.size > copy.limit:
+            omitted = f"Cut: {copy.size} bytes came, and the first {copy.limit} were recorded."
+        else:
+            omitted = "Cut: the rest did not arrive."
+        return msgspec.structs.replace(body, omitted=omitted)
+
+    def make(
+        self,
+        pieces: Sequence[bytes | memoryview],
+        codings: Sequence[str],
+        found: Secrets,
+        size: int = -1,
+        cut: bool = False,
+    ) -> Body:
+        """Return a body. pieces: of the body in its content coding; no medium reaches from one into the next.
+
+        size: to report; -1: that of the pieces.
+
+        """
+        if size < 0:
+            size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        if codings and size:
+            try:
+                pieces = [content_coding.decompress_whole(b"".join(pieces), codings, _CONTENT)]
+            except GatewayError:
+                return Body(size, omitted=_CUT_CODING if cut else _UNKNOWN_CODING)
+        content = self._without_media(pieces)
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            if not (cut and error.end == len(content)):
+                return self._binary(content, size, found)
+            text = content[: error.start].decode()
+        if "\0" in text and may_hold_secret(text.replace("\0", "")):  # UTF-16, which the cluster reads as well
+            return Body(size, omitted=_MAY_HOLD_SECRET)
+        return Body(size, self._redactor.text(text, found))
+
+    def _without_media(self, pieces: Sequence[bytes | memoryview]) -> bytes:
+        if len(pieces) == 1:
+            return shorten_media(pieces[0], keep=self._keep, known=self._known)
+        out: list[bytes] = []
+        for piece in pieces:
+            out.append(shorten_media(piece, out[-1] if out else b"", self._keep, self._known))
+        return b"".join(out)
+
+    def _binary(self, content: bytes, size: int, found: Secrets) -> Body:
+        """Return a body that is not text, unless it may hold a secret, which could not be removed."""
+        if content.startswith(_COMPRESSED):
+            return Body(size, omitted=_MAY_HOLD_SECRET)
+        text = content.decode("latin-1").replace("\0", "")
+        if may_hold_secret(text) or self._redactor.text(text, found) != text or found.hide(text) != text:
+            return Body(size, omitted=_MAY_HOLD_SECRET)
+        return Body(size, base64.b64encode(content).decode("ascii"), "base64")
+
+
+_LINES = 2048
+"""Most redacted header lines that are kept."""
 
 
 class Head(NamedTuple):
-    """The redacted fields of a message, its secrets, and what else is read from them."""
+    """The redacted fields of a message, and what else is read from them."""
 
     headers: tuple[tuple[str, str], ...]
-    secrets: tuple[str, ...]
     user_agent: str
     trace_id: str
     codings: tuple[str, ...]
 
 
 class HeadMaker:
-    """Redacts the fields of messages. found, of each method: gets their secrets."""
+    """Redacts the fields of messages. A line that comes again, as most do, is not redacted again."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._heads: Recent[Head] = Recent(_HEADS)
-        self._lines: dict[bytes, tuple[tuple[str, str], tuple[str, ...]]] = {}
+        self._lines: Recent[tuple[tuple[str, str], tuple[str, ...]]] = Recent(_LINES)
 
-    def request(self, fields: Fields, found: Secrets) -> Head:
-        """Return the head of a request."""
-        return self._known(fields, _get_lines, found)
-
-    def response(self, response: ResponseHead, found: Secrets) -> Head:
-        """Return the head of a response."""
-        return self._known(response, _get_lines, found)
-
-    def sent(self, head: bytes, found: Secrets) -> Head:
-        """Return the head of a request to the cluster. head: its lines, with the empty one."""
-        return self._known(head, _split, found)
-
-    def _known(self, key: T, lines_of: Callable[[T], Sequence[bytes]], found: Secrets) -> Head:
-        head = self._heads.peek(key)
-        if head is None:
-            head = self._heads.get(key, lambda: self._read(lines_of(key)))
-        if head.secrets:
-            found.update(head.secrets)
-        return head
-
-    def _headers(self, lines: Iterable[bytes], found: Secrets) -> tuple[tuple[str, str], ...]:
-        """Return names and values of header lines."""
-        known = self._lines
-        headers = []
-        for line in lines:
-            entry = known.get(line)
-            if entry is None:
-                secrets = Secrets()
-                entry = self._redactor.headers((line,), secrets)[0], tuple(secrets)
-                if len(known) >= _LINES:
-                    known.clear()
-                known[line] = entry
-            headers.append(entry[0])
-            if entry[1]:
-                found.update(entry[1])
-        return tuple(headers)
-
-    def _read(self, lines: Sequence[bytes]) -> Head:
-        found = Secrets()
-        headers = self._headers(lines, found)
+    def read(self, lines: Sequence[bytes], found: Secrets) -> Head:
+        """Return the head of a message. found: gets its secrets."""
+        headers = tuple(self._header(line, found) for line in lines)
         agent = next((value for name, value in headers if name.lower() == "user-agent"), "")
         codings = tuple(value for name, value in headers if name.lower() == "content-encoding")
-        return Head(headers, tuple(found), agent, read_trace_id(lines), codings)
+        return Head(headers, agent, read_trace_id(lines), codings)
 
+    def _header(self, line: bytes, found: Secrets) -> tuple[str, str]:
+        header, secrets = self._lines.get(line, lambda: self._redact(line))
+        found.update(secrets)
+        return header
 
-def _split(head: bytes) -> list[bytes]:
-    return head[:-4].split(b"\r\n")
+    def _redact(self, line: bytes) -> tuple[tuple[str, str], tuple[str, ...]]:
+        secrets = Secrets()
+        return self._redactor.headers((line,), secrets)[0], tuple(secrets)
 
 
 ReadUsage = Callable[[Delivery, bytes, bool], Usage | None]
@@ -157,7 +204,7 @@ class RecordMaker:
             assert captured.head is not None
             bodies.response = ResponseCopy(HELD_ANSWER, captured.head, True, bodies.response, True)
         found = Secrets(names=secret_members(captured.target))
-        head = self._heads.request(captured.fields, found)
+        head = self._heads.read(captured.fields.lines, found)
         if bodies is None or not self._records_bodies:
             size = captured.fields.length or 0
             request = HttpMessage(head.headers, Body(size, omitted=NOT_RECORDED))
@@ -254,21 +301,21 @@ class RecordMaker:
         sent = bodies.sent
         if sent is None or not bodies.sent_head:
             return None
-        headers = self._heads.sent(bodies.sent_head, found).headers
+        headers = self._heads.read(bodies.sent_head[:-4].split(b"\r\n"), found).headers
         return HttpMessage(headers, self._bodies.make(sent, (), found))
 
     def _response_line(self, captured: Captured, found: Secrets) -> HttpMessage | None:
         """Return the cluster's response without its body."""
         if captured.head is None:
             return None
-        head = self._heads.response(captured.head, found)
+        head = self._heads.read(captured.head.lines, found)
         return HttpMessage(head.headers, Body(captured.head.length or 0, omitted=NOT_RECORDED))
 
     def _response(self, captured: Captured, bodies: Bodies, found: Secrets) -> HttpMessage | None:
         copy = bodies.response
         if not isinstance(copy, ResponseCopy):  # there is none: `_make` has replaced bytes
             return self._response_line(captured, found)
-        head = self._heads.response(copy.head, found)
+        head = self._heads.read(copy.head.lines, found)
         return HttpMessage(head.headers, self._bodies.copied(copy, not copy.decoded, head.codings, found))
 
     def _answered(self, captured: Captured, bodies: Bodies, found: Secrets) -> HttpMessage | None:
@@ -279,7 +326,7 @@ class RecordMaker:
         body = bodies.relayed if answer is None else [answer.body]
         if body is None:
             return None
-        headers = () if captured.head is None else self._heads.response(captured.head, found).headers
+        headers = () if captured.head is None else self._heads.read(captured.head.lines, found).headers
         if answer is not None:
             added = answer.headers.items()
             headers += tuple((str(name), self._redactor.header(name, value, found)) for name, value in added)
@@ -324,6 +371,43 @@ def make_redactor(settings: Inspector) -> Redactor:
     if problems:
         raise ConfigError(problems)
     return Redactor(paths, patterns)
+
+
+_SEARCHED = 64 * 1024
+"""Bytes at the beginning and the end of a body in which the id is searched; media are in between."""
+_ID = rb'"([A-Za-z0-9_-]{1,128})"'
+_MEMBER = re.compile(rb'"(?:memory_id|session_id)"\s*+:\s*+' + _ID)
+_OUTPUT = re.compile(rb'"name"\s*+:\s*+"memory_id"\s*+,\s*+"result"\s*+:\s*+' + _ID)
+
+
+def run_content(bodies: Bodies | None) -> bytes:
+    """Return the cluster's response to a run, decoded; b"" if there is none, or it is not whole. It may take long."""
+    if bodies is None or bodies.delivery is None or not isinstance(bodies.response, ResponseCopy):
+        return b""
+    return bodies.response.content()
+
+
+def find_conversation(captured: Captured, content: bytes) -> str:
+    """Return the memory or session id of a run; "" if it has none. content: of the cluster's response."""
+    bodies = captured.bodies
+    if bodies is None or bodies.delivery is None:
+        return ""
+    answer = captured.answer.body if captured.answer is not None else content
+    return read_conversation(bodies.request if isinstance(bodies.request, bytes) else b"", answer)
+
+
+def read_conversation(request: bytes, response: bytes) -> str:
+    """Return the id that the response names, or else the request; "" if neither does. Both are JSON, or events."""
+    for body in (response, request):
+        if len(body) <= _SEARCHED and b"_id" not in body:
+            continue
+        for part in (body[:_SEARCHED], body[max(_SEARCHED, len(body) - _SEARCHED) :]):
+            if b"_" not in part:  # base64 has none; for one byte, `in` is fast
+                continue
+            match = _OUTPUT.search(part) or _MEMBER.search(part)
+            if match is not None:
+                return match[1].decode("ascii")
+    return ""
 
 
 MESSAGES = ("request", "forwarded", "response", "answered")

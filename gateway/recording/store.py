@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from gateway.config.inspector import AuditFile, SqliteExchanges
 from gateway.observe.record import ExchangeRecord
-from gateway.storage.paths import expand, state_directory
+from gateway.storage.files import expand, state_directory
 
 
 class Filter(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -252,7 +252,10 @@ class StoreError(Exception):
 
 @runtime_checkable
 class RecordSink(Protocol):
-    """Takes records. The recorder's thread calls it, never the event loop."""
+    """Takes records. The recorder's thread calls it, never the event loop.
+
+    A sink that inherits from this does nothing in the methods that it does not have.
+    """
 
     name: str
 
@@ -265,6 +268,7 @@ class RecordSink(Protocol):
 
     def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
         """Store the bytes of a medium under their hash, if the store has media."""
+        return
 
     def note_losses(self, losses: Sequence[Loss]) -> None:
         """Note exchanges that were not recorded, if the store can tell its readers.
@@ -272,87 +276,11 @@ class RecordSink(Protocol):
         Raises:
             StoreError: they are not noted.
         """
+        return
 
     def close(self) -> None:
         """Write what is left, and release all resources."""
-
-
-@runtime_checkable
-class RecordStore(RecordSink, Protocol):
-    """A sink that can be read too, also by another process."""
-
-    def rows(self, wanted: Filter, before: int | None = None, limit: int = 100, sort: Sort = NEWEST_FIRST) -> list[Row]:
-        """Return the first exchanges in an order, or those that follow the one at the position `before`.
-
-        Raises:
-            InvalidFilter: the filter can't be used, or there is no such position any more.
-        """
-
-    def overview(self, wanted: Filter, buckets: int = 60) -> Overview:
-        """Return the exchanges that match, summed up. buckets: at most so many."""
-
-    def losses(self, since: float | None = None, until: float | None = None) -> list[Loss]:
-        """Return what was not recorded in a time, by reason and error."""
-
-    def position(self, id: str) -> int | None:
-        """Return the position of the exchange with the id; None if there is none."""
-
-    def newer(self, wanted: Filter, after: int, limit: int = 100) -> list[Row]:
-        """Return exchanges after a position, oldest first. Later calls never return smaller positions."""
-
-    def newest(self) -> int:
-        """Return the last position that was given, also to an exchange that was deleted; 0 for none."""
-
-    def whole_id(self, start: str) -> str | None:
-        """Return the id that `start` is, or the only one that begins with it; None if there is none.
-
-        Raises:
-            InvalidFilter: several begin so.
-        """
-
-    def get(self, id: str) -> ExchangeRecord | None:
-        """Return a whole record; None if there is none."""
-
-    def medium(self, sha256: str) -> tuple[str, bytes] | None:
-        """Return media type and bytes; None if they are not kept."""
-
-    def values(self, field: str, limit: int = 100) -> list[str]:
-        """Return the different values of a field of `Filter`, the most frequent first, for the page's filters."""
-
-    def adoption(self, since: float, bucket_seconds: float) -> list[dict[str, Any]]:
-        """Return rows of the migration view: agent_id, agent_name, bucket (seconds since the epoch), and the number of
-        requests of each form: legacy (question), unified (rewritten), native, refused. Without mirrors, as the others.
-        """
-
-    def legacy_clients(self, since: float) -> list[dict[str, Any]]:
-        """Return clients that still send legacy requests: user_agent, agent_id, agent_name, requests, last."""
-
-    def refusals(self, since: float) -> list[dict[str, Any]]:
-        """Return refusals: agent_id, agent_name, code, requests, last."""
-
-    def target_runs(self, since: float) -> list[TargetRuns]:
-        """Return the clients' runs of each target of each route, summed up."""
-
-    def target_faults(self, since: float) -> list[TargetFaults]:
-        """Return why runs of the targets were refused or failed, the most frequent first."""
-
-    def beginnings(self, since: float, bucket_seconds: float) -> list[Beginnings]:
-        """Return how many conversations began at each target, by time. A run without one counts as one of its own."""
-
-    def mirrors(self, since: float) -> list[Mirrored]:
-        """Return the mirrors of each target, compared with their originals."""
-
-    def copies(self, id: str) -> list[Row]:
-        """Return the mirrors of an exchange, the newest first."""
-
-    def note_weights(self, at: float, weights: Mapping[str, Sequence[TargetWeight]]) -> None:
-        """Note the weights of all routes that are in force, as far as they are not those that were noted last."""
-
-    def weights(self, since: float) -> list[Weights]:
-        """Return the weights that were in force at a time and those that came after it, in their order."""
-
-    def clear(self) -> None:
-        """Delete all exchanges and media, but not the weights."""
+        return
 
 
 def sqlite_directory(settings: SqliteExchanges) -> Path:

@@ -19,9 +19,8 @@ from gateway.execute.body import is_json
 from gateway.execute.build import service_headers
 from gateway.execute.deliveries import NOTICE, end_step
 from gateway.notices import Notice
-from gateway.observe.logs import Logger
+from gateway.observe.logs import Logger, describe_problems
 from gateway.observe.metrics import Metrics
-from gateway.observe.redact import describe_problems
 from gateway.offload import run_here_if
 from gateway.ports import Answer, ClusterReader, ExecuteCall, ExecuteHandler, Forward, ProfileCache
 from gateway.providers import registry

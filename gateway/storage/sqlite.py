@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from gateway.storage.paths import make_file
+from gateway.storage.files import make_file
+
+_T = TypeVar("_T")
 
 BUSY_SECONDS = 5.0
 """How long a process waits for others that write."""
@@ -137,3 +142,45 @@ def empty_log(connection: sqlite3.Connection) -> None:
 def error_code(error: sqlite3.Error) -> int:
     """Return the primary result code (https://www.sqlite.org/rescode.html), 0 if the error is not SQLite's own."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+class SqliteThread:
+    """A file that a thread of its own uses, as SQLite blocks. It is opened on first use."""
+
+    def __init__(self, path: Path, form: Format, name: str) -> None:
+        self._path = path
+        self._form = form
+        self._thread = ThreadPoolExecutor(1, name)
+        self._connection: sqlite3.Connection | None = None
+
+    async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Run `work` on the thread. It is skipped if the caller is cancelled while it waits.
+
+        After most errors of SQLite, the next `run` opens the file again.
+
+        Raises:
+            UnusableFile, ForeignFile, sqlite3.Error: as `open_file`, and as `work`.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
+
+    def _do(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        if self._connection is None:
+            self._connection = open_file(self._path, self._form)
+        try:
+            return work(self._connection)
+        except sqlite3.Error as error:
+            if error_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_TOOBIG):
+                self._disconnect()
+            raise
+
+    async def close(self) -> None:
+        """Close the file when what was begun is finished."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -25,13 +25,14 @@ from gateway.execute import run_events, session_run, streams
 from gateway.http1 import request_heads
 from gateway.inspector import access, drawing
 from gateway.memory.stores.agentcore import mapping, store, turn
-from gateway.memory.stores.strands import files, paths
+from gateway.memory.stores.strands import files
+from gateway.memory.stores.strands import session as strands_session
 from gateway.mlcommons import memory_form
 from gateway.observe import media, metrics
 from gateway.policy import hooks
 from gateway.proxy import capture, client_connection, content_coding, exchange, lifecycle, listener, memory_read
 from gateway.recording import recorder, records
-from gateway.recording.sinks import searched_text, sqlite, sqlite_queries
+from gateway.recording.sinks import sqlite, sqlite_queries
 from gateway.register import busy
 from gateway.routing import marks
 from gateway.unified import limits
@@ -209,7 +210,7 @@ NUMBERS = [
         "| problems listed for one body | {} |",
         str(limits.ParseLimits._field_defaults["problems"]),
     ),
-    ("operate/inspector.md", "The first {} characters of a body are searched", f"{searched_text.LONGEST:,}"),
+    ("operate/inspector.md", "The first {} characters of a body are searched", f"{sqlite_queries.LONGEST:,}"),
     ("operate/inspector.md", "at most {} exchanges a second come in", f"{sqlite._BUSY}"),
     ("operate/inspector.md", "Of more than {} runs, p50 and p95", f"{sqlite_queries._SAMPLE:,}"),
     ("operate/inspector.md", "known by the texts of the conversation's {} runs before", f"{drawing._EARLIER}"),
@@ -226,7 +227,7 @@ NUMBERS = [
     ("operate/memory-agentcore.md", "more than {} lists", {4: "four"}.get(store._KEPT, "")),
     ("operate/memory-agentcore.md", "for up to {} minutes", {600.0: "ten"}.get(store._PURGE_SECONDS, "")),
     ("operate/memory-strands.md", "`flock`, for at most {} s", f"{files.SECONDS:g}"),
-    ("operate/memory-strands.md", "An id of more than {} bytes", f"{paths._LONGEST}"),
+    ("operate/memory-strands.md", "An id of more than {} bytes", f"{strands_session._LONGEST}"),
     ("operate/guardrails.md", "at most {} at a time", {8: "eight"}.get(hooks._THREADS, "")),
     ("operate/guardrails.md", "An answer of more than {} MiB", f"{capture.HELD_ANSWER >> 20}"),
     (

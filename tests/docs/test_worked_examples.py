@@ -17,8 +17,7 @@ from gateway.errors import BudgetSpent
 from gateway.observe.logs import configure
 from gateway.observe.metrics import UsageMetrics
 from gateway.observe.record import Usage
-from gateway.policy.budget_stores.store import MemoryBudgetStore
-from gateway.policy.budgets import Budgets, Ledger
+from gateway.policy.budgets import Budgets, Ledger, MemoryBudgetStore
 from gateway.policy.usage import Llm, Meter, Prices, header_value
 from tests.cli.test_listings import piped
 from tests.docs.first_minutes import simulated

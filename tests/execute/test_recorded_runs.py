@@ -14,11 +14,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway.config.inspector import SqliteExchanges
-from gateway.inspector.exports import oldest_first
-from gateway.inspector.har import write_har
-from gateway.inspector.har_reader import read_har
+from gateway.inspector.exports import as_pytest, oldest_first
+from gateway.inspector.har import read_har, write_har
 from gateway.inspector.replay import Options, Result, replay
-from gateway.inspector.snippets import as_pytest
 from gateway.observe.record import ExchangeRecord
 from gateway.recording.sinks.sqlite import SqliteStore
 from gateway.recording.store import Filter

@@ -19,7 +19,8 @@ from gateway.observe.record import (
     Usage,
 )
 from gateway.recording.records import summarized
-from gateway.recording.store import RecordStore, TargetWeight
+from gateway.recording.sinks.sqlite import SqliteStore
+from gateway.recording.store import TargetWeight
 
 UPGRADE = "upgrade the agent with mlc-gateway upgrade Zk81support"
 PICTURE = (Path(gateway.demo.__file__).parent / "assets" / "visitors.png").read_bytes()
@@ -236,7 +237,7 @@ def mixed(count: int, until: float, seconds: float) -> list[ExchangeRecord]:
     return [kinds[n % len(kinds)](n, first + seconds * (n + 1) / count) for n in range(count)]
 
 
-def keep_migration(store: RecordStore, until: float, seconds: float, count: int = 120) -> None:
+def keep_migration(store: SqliteStore, until: float, seconds: float, count: int = 120) -> None:
     """Store what `migration` and `weights` give."""
     for at, in_force in weights(until, seconds):
         store.note_weights(at, in_force)

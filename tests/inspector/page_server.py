@@ -12,14 +12,14 @@ from gateway.admin.pages import AdminPages
 from gateway.config.schema import Limits, Secret
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
-from gateway.recording.store import RecordStore
+from gateway.recording.sinks.sqlite import SqliteStore
 
 TOKEN = "t0ken-of-the-tests"
 DATA_URL = "http://127.0.0.1:19209"
 _NONE = cast(Any, None)
 
 
-def admin_pages(store: RecordStore | None, token: str = TOKEN, is_private: bool = False) -> AdminPages:
+def admin_pages(store: SqliteStore | None, token: str = TOKEN, is_private: bool = False) -> AdminPages:
     """Return the pages of an admin port without a cluster."""
     return AdminPages({"": _NONE}, _NONE, Metrics(), Secret(token), None, is_private, store, data_url=lambda: DATA_URL)
 
@@ -27,7 +27,7 @@ def admin_pages(store: RecordStore | None, token: str = TOKEN, is_private: bool 
 class PageServer:
     """Serves while it is entered. url: of the port."""
 
-    def __init__(self, store: RecordStore | None) -> None:
+    def __init__(self, store: SqliteStore | None) -> None:
         self.url = ""
         self._pages = admin_pages(store)
         self._ready = threading.Event()

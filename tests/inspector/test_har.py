@@ -13,8 +13,7 @@ from haralyzer import HarEntry, HarParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.inspector.har import entry_of, text_body, write_har
-from gateway.inspector.har_reader import InvalidHar, read_har
+from gateway.inspector.har import InvalidHar, entry_of, read_har, text_body, write_har
 from gateway.observe.record import (
     Body,
     Delivery,

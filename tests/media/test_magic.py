@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.media.fetch import check
-from gateway.media.targets import Unfetchable
+from gateway.media.fetch import Unfetchable, check
 from gateway.unified.formats import FORMATS
 from gateway.unified.model import MEDIA_KINDS, MediaKind
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import Problem, UndeliverableContent
-from gateway.media.fetch import Fetcher
-from gateway.media.targets import is_public
+from gateway.media.fetch import Fetcher, is_public
 from tests.media.server import HOST, LOOPBACK, PNG, MediaServer, Names, medium
 from tests.media.ssrf import ADDRESSES, NOT_PUBLIC, PUBLIC, REDIRECTS, URLS
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import run
-from gateway.memory.exported import read_exported
+from gateway.memory.copying import read_exported
 from gateway.memory.model import Page, SessionKey
 from gateway.memory.store import UnreadableSession
 from gateway.memory.stores.sqlite import SqliteStore

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.memory.conversion import as_input
 from gateway.memory.model import Block
-from gateway.memory.repair import make_readable
+from gateway.memory.window import make_readable
 from gateway.unified.limits import ParseLimits
 from gateway.unified.request import read_execute
 from tests.memory.conversations import assistant, image, text, tool_result, user

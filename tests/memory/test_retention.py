@@ -11,8 +11,7 @@ import pytest
 
 from gateway.config.memory import Retention
 from gateway.memory.model import Owner, Session, SessionKey, SessionPage
-from gateway.memory.opening import BusySessions
-from gateway.memory.sessions import delete_expired, run_retention
+from gateway.memory.sessions import BusySessions, delete_expired, run_retention
 from gateway.memory.store import StoreUnavailable
 from gateway.memory.stores.sqlite import SqliteStore
 from gateway.observe.logs import configure

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gateway.app.wiring import Runtime, build_use_case
 from gateway.config.load import ConfigError
@@ -15,13 +16,12 @@ from gateway.config.memory import AgentCoreStore, Memory, OpenSearchStore, Reten
 from gateway.config.types import Secret
 from gateway.errors import MemoryUnavailable, SessionBusy, SessionNotFound
 from gateway.memory.model import Metadata, Owner, Session, SessionKey, Turn
-from gateway.memory.opening import BusySessions, LazyStore, share_store
-from gateway.memory.sessions import Sessions
+from gateway.memory.sessions import BusySessions, Sessions
 from gateway.memory.store import NEWEST, StoreUnavailable, TooLargeForStore, UnreadableSession
+from gateway.memory.stores.registry import STORES, LazyStore, Shared, SharedResources, share_store
 from gateway.memory.stores.sqlite import SqliteStore
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
-from gateway.shared import Shared, SharedResources
 from tests.conftest import settings_for
 from tests.memory.conversations import assistant, texts, turn, user
 from tests.memory.in_memory_store import InMemoryStore
@@ -494,21 +494,22 @@ async def test_a_store_that_is_being_opened_is_closed() -> None:
         await request
 
 
-async def test_a_reload_keeps_the_store_unless_it_is_another_one() -> None:
+async def test_a_reload_keeps_the_store_unless_it_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[InMemoryStore] = []
 
-    def build(_: Any) -> InMemoryStore:
+    def build(*_: object) -> InMemoryStore:
         made.append(InMemoryStore())
         return made[-1]
 
+    monkeypatch.setitem(STORES, "sqlite", replace(STORES["sqlite"], build=build, check=lambda _: iter(())))
     stores: SharedResources[LazyStore] = SharedResources()
-    one = share_store(stores, settings_for("http://a", {"memory": {"wait_seconds": 1}}), build)
-    same = share_store(stores, settings_for("http://a", {"memory": {"wait_seconds": 2}}), build)
-    other = share_store(stores, settings_for("http://a", {"memory": {"sqlite": {"path": "/other"}}}), build)
+    one = share_store(stores, settings_for("http://a", {"memory": {"wait_seconds": 1}}))
+    same = share_store(stores, settings_for("http://a", {"memory": {"wait_seconds": 2}}))
+    other = share_store(stores, settings_for("http://a", {"memory": {"sqlite": {"path": "/other"}}}))
     await asyncio.gather(*(shared.resource.start() for shared in (one, same, other)))
     assert same is one
     assert len(made) == 2
-    assert share_store(stores, settings_for("http://a"), build) is one
+    assert share_store(stores, settings_for("http://a")) is one
     for _ in range(2):
         await one.release()
     assert made[0].open

@@ -9,12 +9,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.memory.model import Message
 from gateway.memory.store import StoreError, StoreUnavailable, UnreadableSession
 from gateway.memory.stores import sqlite as store_module
-from gateway.memory.stores.sqlite import SqliteStore
+from gateway.memory.stores.sqlite import FORMAT, SqliteStore
 from gateway.storage import sqlite
+from gateway.storage.sqlite import open_file
 from tests.memory.conversations import (
     METADATA,
     assistant,
@@ -180,7 +182,7 @@ async def test_file_of_version_1_is_migrated_once(path: Path, monkeypatch: pytes
         "ALTER TABLE sessions ADD COLUMN title TEXT NOT NULL DEFAULT ''",
         "UPDATE sessions SET title = title || 'migrated'",
     )
-    monkeypatch.setattr(store_module, "MIGRATIONS", (store_module.MIGRATIONS[0], added))
+    monkeypatch.setattr(store_module, "FORMAT", replace(FORMAT, migrations=(FORMAT.migrations[0], added)))
     stores = [SqliteStore(path) for _ in range(4)]
     await asyncio.gather(*(store.start() for store in stores))
     await check_restored(stores[-1])
@@ -191,9 +193,9 @@ async def test_file_of_version_1_is_migrated_once(path: Path, monkeypatch: pytes
 
 async def test_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     restore(path)
-    migrations = (store_module.MIGRATIONS[0], ("DROP TABLE turns", "DROP TABLE no_such_table"))
+    migrations = (FORMAT.migrations[0], ("DROP TABLE turns", "DROP TABLE no_such_table"))
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "MIGRATIONS", migrations)
+        patch.setattr(store_module, "FORMAT", replace(FORMAT, migrations=migrations))
         store = SqliteStore(path)
         with pytest.raises(StoreUnavailable, match="no such table: no_such_table"):
             await store.start()
@@ -214,7 +216,7 @@ def test_a_new_file_has_the_tables_of_version_1(path: Path, tmp_path: Path) -> N
     """A released migration must not change: files that it wrote are not migrated again."""
     tables = "SELECT sql FROM sqlite_master ORDER BY name"
     restore(tmp_path / "old")
-    store_module.open_database(path).close()
+    open_file(path, FORMAT).close()
     assert query(path, tables) == query(tmp_path / "old", tables)
 
 
@@ -228,6 +230,6 @@ def test_another_process_that_opens_the_new_file_too_is_waited_for(path: Path, m
             other.execute("COMMIT")
 
         monkeypatch.setattr(sqlite.time, "sleep", sleep)
-        with closing(store_module.open_database(path)) as connection:
+        with closing(open_file(path, FORMAT)) as connection:
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert len(pauses) == 1

@@ -24,7 +24,7 @@ from gateway.migrate.display import show
 from gateway.migrate.steps import Call
 from gateway.migrate.upgrade import Offer
 from gateway.migrate.writer import StepFailed, Writer
-from gateway.storage.atomic_files import replace_file
+from gateway.storage.files import replace_file
 from tests.migrate.conftest import Command, Deployment
 from tests.migrate.upgrading import (
     ADDED,

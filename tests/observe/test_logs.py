@@ -12,8 +12,7 @@ import structlog
 import gateway
 from gateway.app import build
 from gateway.errors import InvalidInput, Problem
-from gateway.observe.logs import _FINISHED, _OWN_FIELDS, configure, step
-from gateway.observe.redact import describe_error, mask_place, redact, shorten
+from gateway.observe.logs import _FINISHED, _OWN_FIELDS, configure, describe_error, mask_place, redact, shorten, step
 from gateway.ports import ExecuteCall, Forward
 from tests.conftest import settings_for
 from tests.proxy.use_case import UseCase

@@ -408,6 +408,12 @@ def test_the_quick_check_finds_every_text_with_a_secret(value: Any, write: Any) 
     assert may_hold_secret(write(value))
 
 
+def secrets(texts: list[str]) -> Secrets:
+    found = Secrets()
+    found.update(texts)
+    return found
+
+
 def test_many_secrets_are_hidden_as_few_are() -> None:
     """Many are searched in one pass: one after the other, the tokens of a large `_bulk` would take a minute."""
     few = [CANARY, 'a/b"c defg', "white space", "1234567890", "prefixed", "prefixed-and-longer"]
@@ -416,10 +422,10 @@ def test_many_secrets_are_hidden_as_few_are() -> None:
     )
     text = shown + json.dumps(shown)
     many = [f"other secret {number}" for number in range(5000)]
-    hidden = Secrets(few).hide(text)
-    assert Secrets([*few, *many]).hide(text) == hidden
-    assert hidden != Secrets(few[1:]).hide(text)
-    found = Secrets(many)
+    hidden = secrets(few).hide(text)
+    assert secrets([*few, *many]).hide(text) == hidden
+    assert hidden != secrets(few[1:]).hide(text)
+    found = secrets(many)
     assert found.hide(f"{many[7]}!") == f"{marker(many[7])}!"
     found.add(CANARY)
     assert found.hide(f"{CANARY} {many[7]}") == f"{marker(CANARY)} {marker(many[7])}"

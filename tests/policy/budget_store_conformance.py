@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from gateway.policy.budget_stores.store import Account, BudgetStore, MemoryBudgetStore
+from gateway.policy.budgets import Account, BudgetStore, MemoryBudgetStore
 
 T = 4_000_000_000
 """The start of a window in the future, as stores drop past ones."""
@@ -18,7 +18,7 @@ Make = Callable[[], BudgetStore]
 
 
 class BudgetStoreConformance:
-    """All tests of a store. `gateway.policy.budget_stores.store.BudgetStore` states what they test."""
+    """All tests of a store. `gateway.policy.budgets.BudgetStore` states what they test."""
 
     async def test_amounts_are_added_by_account_and_window(self, make: Make) -> None:
         store = make()

@@ -15,8 +15,7 @@ from gateway.errors import BudgetSpent
 from gateway.observe.logs import configure
 from gateway.observe.metrics import UsageMetrics
 from gateway.observe.record import Usage
-from gateway.policy.budget_stores.store import MemoryBudgetStore
-from gateway.policy.budgets import Budgets, Ledger, account_of, amount_of
+from gateway.policy.budgets import Budgets, Ledger, MemoryBudgetStore, account_of, amount_of
 from tests.conftest import settings_for
 from tests.execute.stub_cluster import FLOW, V2
 from tests.memory.opensearch_server import OpenSearchServer

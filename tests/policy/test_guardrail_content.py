@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gateway.execute.body import replace_members
 from gateway.execute.policy_handler import _changed_body
-from gateway.policy.content import NoContent, answer_content, input_content, write_changes
+from gateway.policy.guardrails import NoContent, answer_content, input_content, write_changes
 from gateway.unified.model import Base64, Media, Text, ToolResult
 from gateway.unified.request import read_execute
 from tests.conftest import examples

@@ -22,8 +22,7 @@ from gateway.notices import Notice
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Delivery
-from gateway.policy.budget_stores.store import MemoryBudgetStore
-from gateway.policy.budgets import Budgets, Ledger
+from gateway.policy.budgets import Budgets, Ledger, MemoryBudgetStore
 from gateway.policy.guardrails import Guardrails
 from gateway.policy.hooks import Function, Hook
 from gateway.policy.policies import Policies

@@ -29,8 +29,7 @@ from gateway.execute.rewrite import Rewrite
 from gateway.execute.rewriter import Rewriter
 from gateway.execute.session_run import SessionRuns
 from gateway.memory.conversion import place_map, relocate
-from gateway.memory.opening import BusySessions
-from gateway.memory.sessions import Sessions
+from gateway.memory.sessions import BusySessions, Sessions
 from gateway.mlcommons.generations import Generation
 from gateway.observe.logs import configure
 from gateway.ports import Answer, ExecuteCall

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from gateway.config.memory import Memory, OpenSearchStore
-from gateway.policy.budget_stores.opensearch import OpenSearchBudgetStore, build
-from gateway.policy.budget_stores.store import Account, BudgetStoreError
+from gateway.policy.budget_stores.opensearch import OpenSearchBudgetStore
+from gateway.policy.budgets import Account, BudgetStoreError
 from tests.policy.budget_store_conformance import NEXT, ONE, BudgetStoreConformance, Make, T
 from tests.policy.conftest import Start, start
 from tests.policy.overspending import overspend
@@ -33,7 +33,7 @@ class TestIndex(BudgetStoreConformance):
         made: list[OpenSearchBudgetStore] = []
 
         def make() -> OpenSearchBudgetStore:
-            made.append(build(memory, ""))
+            made.append(OpenSearchBudgetStore(memory.opensearch, ""))
             return made[-1]
 
         yield make
@@ -43,9 +43,7 @@ class TestIndex(BudgetStoreConformance):
 
 async def test_the_index_is_made_again_and_cleaned(api: Api, memory: Memory) -> None:
     now = [float(T)]
-    store = build(memory, "")
-    store._clock = lambda: now[0]
-    store._cleaned = now[0]
+    store = OpenSearchBudgetStore(memory.opensearch, "", lambda: now[0])
     await store.add({ONE: 1.0})
     mapping = api.must("GET", f"/{INDEX}/_mapping")[INDEX]["mappings"]
     assert mapping["properties"]["until"] == {"type": "date", "format": "epoch_second"}

@@ -19,10 +19,9 @@ from gateway.config.inspector import AuditFile as AuditSettings
 from gateway.config.inspector import Inspector, OpenSearchExchanges, SqliteExchanges
 from gateway.config.schema import Traces
 from gateway.http1.request_heads import HeadLimits, RequestReader
-from gateway.observe.logs import configure
+from gateway.observe.logs import configure, describe_fault
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Body, ExchangeRecord, HttpMessage, TraceContext
-from gateway.observe.redact import describe_fault
 from gateway.proxy.capture import Captured
 from gateway.proxy.routes import Intent, Route
 from gateway.recording.recorder import Recorder, RecordWriter, Waiting
@@ -30,9 +29,8 @@ from gateway.recording.records import RecordMaker
 from gateway.recording.sinks.access_log import AccessLog
 from gateway.recording.sinks.audit_file import AuditFile
 from gateway.recording.sinks.opensearch import OpenSearchSink
-from gateway.recording.sinks.spans import make_spans
 from gateway.recording.sinks.sqlite import SqliteStore
-from gateway.recording.sinks.traces import TraceSink
+from gateway.recording.sinks.traces import TraceSink, make_spans
 from gateway.recording.store import Filter, RecordSink, StoreError
 from tests.recording.memory_sink import MemorySink
 from tests.recording.records import record

@@ -16,8 +16,7 @@ from gateway.agents.errors import lookup_error
 from gateway.app import Gateway, build
 from gateway.app.process import _log_fault
 from gateway.errors import GatewayError, InvalidInput, Problem, RegistrationFailed
-from gateway.observe.logs import configure
-from gateway.observe.redact import describe_error
+from gateway.observe.logs import configure, describe_error
 from gateway.simulator.fixtures import seed_core
 from gateway.simulator.server import Simulator
 from tests.conftest import settings_for

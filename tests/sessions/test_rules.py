@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 
 from gateway.memory.model import Owner, SessionKey
-from gateway.memory.repair import INTERRUPTED
 from gateway.memory.stores.registry import build_store
+from gateway.memory.window import INTERRUPTED
 from gateway.simulator.llm.endpoints import Reply
 from tests.delivery.cases import IMAGE
 from tests.faulty_cluster import Fault, FaultyCluster

@@ -1,17 +1,25 @@
-"""The stores by name, one row each. A module is imported when its store is built, with the libraries it needs."""
+"""The stores by name, one row each, and how the one in the settings is opened: on first use, kept across a reload.
+
+A module is imported when its store is built, with the libraries it needs.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
 from gateway.config.memory import Memory
 from gateway.config.problems import ConfigError, ConfigProblem
-from gateway.memory.store import Store
-from gateway.storage.paths import expand, find_fault, find_file_fault, state_directory
+from gateway.config.schema import Settings
+from gateway.config.types import OpenSearchAccount
+from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
+from gateway.memory.store import NEWEST, Store, StoreUnavailable, UnreadableSession
+from gateway.storage.files import expand, find_fault, find_file_fault, state_directory
 
 Problems = Iterator[ConfigProblem]
 
@@ -100,14 +108,18 @@ def _check_strands_files(settings: Memory) -> Problems:
 
 
 def _check_opensearch(settings: Memory) -> Problems:
-    store = settings.opensearch
-    if bool(store.username) != bool(store.password):
-        missing, given = ("password", "username") if store.username else ("username", "password")
-        yield ConfigProblem(f"memory.opensearch.{missing}", f"is needed with memory.opensearch.{given}")
-    if store.sigv4_region and store.username:
-        yield ConfigProblem("memory.opensearch.sigv4_region", "can't be given together with memory.opensearch.username")
-    if store.ca_file and not os.access(store.ca_file, os.R_OK):
-        yield ConfigProblem("memory.opensearch.ca_file", "can't be read", repr(store.ca_file))
+    return check_account("memory.opensearch", settings.opensearch)
+
+
+def check_account(section: str, account: OpenSearchAccount) -> Problems:
+    """Yield what is wrong with the account of a store on an OpenSearch cluster. section: of the settings."""
+    if bool(account.username) != bool(account.password):
+        missing, given = ("password", "username") if account.username else ("username", "password")
+        yield ConfigProblem(f"{section}.{missing}", f"is needed with {section}.{given}")
+    if account.sigv4_region and account.username:
+        yield ConfigProblem(f"{section}.sigv4_region", f"can't be given together with {section}.username")
+    if account.ca_file and not os.access(account.ca_file, os.R_OK):
+        yield ConfigProblem(f"{section}.ca_file", "can't be read", repr(account.ca_file))
 
 
 def _check_agentcore(settings: Memory) -> Problems:
@@ -122,3 +134,148 @@ STORES: dict[str, Row] = {
     "strands_files": Row(_strands_files, True, _check_strands_files),
 }
 """Every store. Its name is also that of its section in the settings."""
+
+
+_STOPPING = "the gateway is stopping"
+
+
+class LazyStore:
+    """Opens a store on first use, and again on the next use if that failed. make: builds the store, not started."""
+
+    name: ClassVar[str] = "lazy"
+
+    def __init__(self, make: Callable[[], Store]) -> None:
+        self._make = make
+        self._store: Store | None = None
+        self._opening: asyncio.Task[Store] | None = None
+        self._closed = False
+
+    async def start(self) -> None:
+        """Open the store, unless it is open.
+
+        Raises:
+            StoreError: it can't be opened.
+        """
+        await self._open()
+
+    async def _open(self) -> Store:
+        """Return the open store. Requests that come while it is opened share the attempt, and its failure."""
+        if self._store is not None:
+            return self._store
+        if self._closed:
+            raise StoreUnavailable(_STOPPING)
+        opening = self._opening = self._opening or asyncio.create_task(self._start())
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if opening.cancelled():
+                raise StoreUnavailable(_STOPPING) from None
+            raise
+
+    async def _start(self) -> Store:
+        try:
+            opened = self._make()
+            try:
+                await opened.start()
+            except BaseException:
+                await opened.close()
+                raise
+            self._store = opened
+            return opened
+        except ConfigError as error:
+            raise StoreUnavailable(f"the settings of the store can't be used: {error}") from error
+        except UnreadableSession as error:  # not of one session: clients can't begin another one either
+            raise StoreUnavailable(str(error)) from error
+        finally:
+            self._opening = None
+
+    async def close(self) -> None:
+        """Close the store. It is not opened again."""
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait((self._opening,))
+        store, self._store = self._store, None
+        if store is not None:
+            await store.close()
+
+    async def probe(self, size: int) -> None:
+        """See `Store`."""
+        await (await self._open()).probe(size)
+
+    async def session(self, key: SessionKey) -> Session | None:
+        """See `Store`."""
+        return await (await self._open()).session(key)
+
+    async def append(self, key: SessionKey, turn: Turn, turns: int) -> Session:
+        """See `Store`."""
+        return await (await self._open()).append(key, turn, turns)
+
+    async def load(self, key: SessionKey, before: int = NEWEST, limit: int = 100, most_bytes: int = 0) -> Page:
+        """See `Store`."""
+        return await (await self._open()).load(key, before, limit, most_bytes)
+
+    async def sessions(self, owner: Owner | None = None, after: str = "", limit: int = 100) -> SessionPage:
+        """See `Store`."""
+        return await (await self._open()).sessions(owner, after, limit)
+
+    async def delete(self, key: SessionKey) -> bool:
+        """See `Store`."""
+        return await (await self._open()).delete(key)
+
+    async def pin(self, key: SessionKey, pinned: bool) -> Session:
+        """See `Store`."""
+        return await (await self._open()).pin(key, pinned)
+
+
+def share_store(stores: SharedResources[LazyStore], settings: Settings) -> Shared[LazyStore]:
+    """Return the store that `settings` name, shared with other settings that do. Its settings are checked on use."""
+    memory, address = settings.memory, first_address(settings)
+    name = memory.store, getattr(memory, memory.store), address
+    return stores.use(name, lambda: LazyStore(lambda: build_store(memory, address)))
+
+
+def first_address(settings: Settings) -> str:
+    """Return the URL of the cluster's first node, for a store that names no other."""
+    return settings.upstream.nodes[0] if settings.upstream.nodes else settings.upstream.url
+
+
+class Closable(Protocol):
+    """A resource that is closed after its last use."""
+
+    async def close(self) -> None:
+        """Close it."""
+
+
+T = TypeVar("T", bound=Closable)
+
+
+class Shared(Generic[T]):
+    """A resource of all sets of settings that name it. users: how many there are."""
+
+    def __init__(self, resource: T, forget: Callable[[], object]) -> None:
+        self.resource = resource
+        self.users = 0
+        self._forget = forget
+
+    async def release(self) -> None:
+        """End one use; the last one closes the resource."""
+        self.users -= 1
+        if not self.users:
+            self._forget()
+            await self.resource.close()
+
+
+class SharedResources(Generic[T]):
+    """Resources by name."""
+
+    def __init__(self) -> None:
+        self._open: dict[Hashable, Shared[T]] = {}
+
+    def use(self, name: Hashable, make: Callable[[], T]) -> Shared[T]:
+        """Return the resource of a name, made if there is none. Release it in the end."""
+        if name not in self._open:
+            self._open[name] = Shared(make(), lambda: self._open.pop(name))
+        shared = self._open[name]
+        shared.users += 1
+        return shared

@@ -11,7 +11,7 @@ import hashlib
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate, takewhile
 from pathlib import Path
@@ -34,6 +34,7 @@ from gateway.memory.model import (
 )
 from gateway.memory.store import (
     NEWEST,
+    Place,
     SessionConflict,
     SessionNotFound,
     StoreError,
@@ -42,15 +43,16 @@ from gateway.memory.store import (
     UnknownPosition,
     UnreadableSession,
     Unstorable,
+    put_back,
+    take_out,
 )
-from gateway.memory.stores.large import Place, put_back, take_out
-from gateway.storage.paths import UnusableFile, expand
-from gateway.storage.sqlite import ForeignFile, Format, empty_log, error_code, open_file, transaction
+from gateway.storage.files import UnusableFile, expand
+from gateway.storage.sqlite import ForeignFile, Format, SqliteThread, empty_log, error_code, transaction
 
 APPLICATION_ID = int.from_bytes(b"MLCG", "big")
 """Marks SQLite files of sessions (`PRAGMA application_id`)."""
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
+_MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE sessions (
             number INTEGER PRIMARY KEY,
@@ -74,18 +76,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX media_uses_by_medium ON media_uses (medium)",
     ),
 )
-"""See `Format`."""
-
-
-def open_database(path: Path) -> sqlite3.Connection:
-    """Open the file, or make it, and run the migrations that it lacks. Errors as `open_file`.
-
-    ``synchronous=FULL``: a turn is on the disk before the client has its answer, so that a loss of power loses none.
-    That is one fsync a turn, which is little beside an LLM's answer. ``secure_delete``: what is deleted is overwritten.
-    """
-    pragmas = ("synchronous = FULL", "secure_delete = ON", "journal_size_limit = 67108864")
-    return open_file(path, Format(APPLICATION_ID, "memory.sqlite.path", MIGRATIONS, pragmas))
-
+FORMAT = Format(
+    APPLICATION_ID,
+    "memory.sqlite.path",
+    _MIGRATIONS,
+    # FULL: a turn is on the disk before the client has its answer, so that a loss of power loses none. That is one
+    # fsync a turn, which is little beside an LLM's answer. secure_delete: what is deleted is overwritten.
+    ("synchronous = FULL", "secure_delete = ON", "journal_size_limit = 67108864"),
+)
 
 _COLUMNS = "agent_id, tenant, caller, id, turns, messages, created, updated, system, pinned, number"
 _ROLES = get_args(Role)
@@ -340,8 +338,7 @@ class SqliteStore:
         self._path = expand(path)
         self._clock = clock
         self._seconds = seconds
-        self._thread: ThreadPoolExecutor | None = None
-        self._connection: sqlite3.Connection | None = None
+        self._file: SqliteThread | None = None
 
     async def start(self) -> None:
         """Open the file; make it, and its directory, if they don't exist.
@@ -350,22 +347,17 @@ class SqliteStore:
             StoreUnavailable: it can't be made or opened.
             UnreadableSession: it was made by another program, or by a newer gateway.
         """
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "memory-sqlite")
+        if self._file is None:
+            self._file = SqliteThread(self._path, FORMAT, "memory-sqlite")
         await self._run(lambda connection: None)
 
     async def close(self) -> None:
         """Close the file when what was begun is finished."""
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        try:
+        file, self._file = self._file, None
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._seconds):
-                await asyncio.get_running_loop().run_in_executor(thread, self._disconnect)
-        except TimeoutError:
-            pass  # the thread closes the file when it gets to it
-        finally:
-            thread.shutdown(wait=False)
+                if file is not None:
+                    await file.close()
 
     async def probe(self, size: int) -> None:
         """Write `size` bytes to the log of the file, and wait until they are on the disk."""
@@ -397,38 +389,24 @@ class SqliteStore:
 
     async def _run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Run `work` on the store's thread. It is skipped if the caller is cancelled while it waits."""
-        if self._thread is None:
+        if self._file is None:
             raise StoreUnavailable(f"The store at {self._path} is closed")
         try:
             async with asyncio.timeout(self._seconds):
-                return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
+                return await self._file.run(work)
         except TimeoutError:
             reason = (
                 f"{self._path} did not respond within {self._seconds:g} s. Is its disk slow, or another process busy?"
             )
             raise StoreUnavailable(reason) from None
-
-    def _do(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run `work`; open the file first if it is not open. On the store's thread."""
-        try:
-            if self._connection is None:
-                self._connection = open_database(self._path)
-            return work(self._connection)
         except UnusableFile as error:
             raise StoreUnavailable(str(error)) from error
         except ForeignFile as error:
             raise UnreadableSession(str(error)) from error
         except sqlite3.Error as error:
-            if error_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_TOOBIG):
-                self._disconnect()  # the next operation opens the file again
             raise _store_error(error, self._path) from error
         except UnicodeEncodeError as error:
             raise Unstorable(f"The ids or the system text can't be written as UTF-8: {error}", "system") from error
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
 
 def _store_error(error: sqlite3.Error, path: Path) -> StoreError:

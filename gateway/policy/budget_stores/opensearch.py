@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gateway.config.memory import Memory
+from gateway.config.memory import OpenSearchStore as Settings
 from gateway.memory.store import StoreError
-from gateway.memory.stores.opensearch.cluster import Cluster, ClusterError
-from gateway.policy.budget_stores.store import Account, BudgetStoreError
+from gateway.memory.stores.opensearch.cluster import Cluster
+from gateway.policy.budgets import Account, BudgetStoreError
 
 _MAPPINGS = {
     "dynamic": False,
@@ -28,18 +28,12 @@ _RETRIES = 10
 _CLEAN_SECONDS = 3600.0
 
 
-def build(settings: Memory, upstream_url: str) -> OpenSearchBudgetStore:
-    """Return the store. Its index is made when it is used first."""
-    store = settings.opensearch
-    return OpenSearchBudgetStore(Cluster(store.url or upstream_url, store), f"{store.prefix}-budgets")
-
-
 class OpenSearchBudgetStore:
-    """See `BudgetStore`. clock: the seconds since the epoch."""
+    """See `BudgetStore`. url: the cluster's, if the settings have none. clock: the seconds since the epoch."""
 
-    def __init__(self, cluster: Cluster, index: str, clock: Callable[[], float] = time.time) -> None:
-        self._cluster = cluster
-        self._index = index
+    def __init__(self, settings: Settings, url: str, clock: Callable[[], float] = time.time) -> None:
+        self._cluster = Cluster(settings.url or url, settings)
+        self._index = f"{settings.prefix}-budgets"
         self._clock = clock
         self._made = False
         self._cleaned = clock()
@@ -85,14 +79,9 @@ class OpenSearchBudgetStore:
         return action, {"script": script, "upsert": {"amount": amount, "until": account.end}}
 
     async def _make_index(self) -> None:
-        if self._made:
-            return
-        try:
-            await self._cluster.call("PUT", f"/{self._index}", {"mappings": _MAPPINGS})
-        except ClusterError as error:
-            if error.type != "resource_already_exists_exception":
-                raise
-        self._made = True
+        if not self._made:
+            await self._cluster.make(f"/{self._index}", {"mappings": _MAPPINGS})
+            self._made = True
 
     def _clean(self) -> None:
         """Begin to delete what was spent in past windows, once an hour."""

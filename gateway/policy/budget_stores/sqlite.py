@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from gateway.config.memory import Memory
-from gateway.policy.budget_stores.store import Account, BudgetStoreError
-from gateway.storage.paths import UnusableFile, expand, state_directory
-from gateway.storage.sqlite import ForeignFile, Format, open_file, transaction
+from gateway.policy.budgets import Account, BudgetStoreError
+from gateway.storage.files import UnusableFile, expand, state_directory
+from gateway.storage.sqlite import ForeignFile, Format, SqliteThread, transaction
 
 _T = TypeVar("_T")
 
@@ -24,11 +22,6 @@ _TABLE = """CREATE TABLE spent (
 _FORMAT = Format(int.from_bytes(b"MLCB", "big"), "memory.sqlite.path", [[_TABLE]], ["synchronous = NORMAL"])
 _ADD = """INSERT INTO spent (key, start, until, amount) VALUES (?, ?, ?, ?)
     ON CONFLICT (key, start) DO UPDATE SET amount = amount + excluded.amount"""
-
-
-def build(settings: Memory) -> SqliteBudgetStore:
-    """Return the store. The file is opened when it is used first."""
-    return SqliteBudgetStore(file_of(settings))
 
 
 def file_of(settings: Memory) -> Path:
@@ -46,8 +39,7 @@ class SqliteBudgetStore:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._clock = clock
-        self._thread = ThreadPoolExecutor(1, "budgets-sqlite")
-        self._connection: sqlite3.Connection | None = None
+        self._file = SqliteThread(path, _FORMAT, "budgets-sqlite")
         self._cleaned = 0.0
 
     async def read(self, accounts: Sequence[Account]) -> Mapping[Account, float]:
@@ -60,29 +52,14 @@ class SqliteBudgetStore:
 
     async def close(self) -> None:
         """See `BudgetStore`."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
-        self._thread.shutdown(wait=False)
+        await self._file.close()
 
     async def _run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        def run() -> _T:
-            try:
-                return work(self._open())
-            except (sqlite3.Error, UnusableFile, ForeignFile) as error:
-                self._disconnect()
-                reason = f"{self._path} can't be used: {error}. Check the file, its directory and the free space"
-                raise BudgetStoreError(reason) from None
-
-        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
-
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = open_file(self._path, _FORMAT)
-        return self._connection
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        try:
+            return await self._file.run(work)
+        except (sqlite3.Error, UnusableFile, ForeignFile) as error:
+            reason = f"{self._path} can't be used: {error}. Check the file, its directory and the free space"
+            raise BudgetStoreError(reason) from None
 
     def _add(self, connection: sqlite3.Connection, amounts: Mapping[Account, float]) -> None:
         rows = [(account.key, account.start, account.end, amount) for account, amount in amounts.items()]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from gateway.observe.record import ExchangeRecord, HttpMessage
-from gateway.recording.store import Loss, StoreError
+from gateway.observe.record import ExchangeRecord
+from gateway.recording.store import RecordSink, StoreError
 
 _STDOUT = 1
 _UNSAFE = re.compile(r'[\x00-\x1f"\\\x7f-\U0010ffff]')
@@ -19,7 +19,7 @@ _UNSAFE = re.compile(r'[\x00-\x1f"\\\x7f-\U0010ffff]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-class AccessLog:
+class AccessLog(RecordSink):
     """A `RecordSink`. path: appended to, and opened for each batch, so that it can be rotated; "" for standard output.
 
     Workers share a file: a batch of lines is written at once.
@@ -63,15 +63,6 @@ class AccessLog:
             view = view[os.write(descriptor, view) :]
             self._cut = bool(view)
 
-    def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
-        """Do nothing: a line has no media."""
-
-    def note_losses(self, losses: Sequence[Loss]) -> None:
-        """Do nothing: the log has a line for each request that was recorded."""
-
-    def close(self) -> None:
-        """Do nothing: no file is open between two calls."""
-
 
 def json_line(record: ExchangeRecord) -> str:
     """Return the line of a request as JSON, in ASCII."""
@@ -88,7 +79,7 @@ def json_line(record: ExchangeRecord) -> str:
         "bytes": _size(record),
         "s": round(record.seconds, 6),
         "upstream_s": None if record.waited is None else round(record.waited, 6),
-        "referer": _header(record.request, "referer"),
+        "referer": record.request.header("referer"),
         "user_agent": record.user_agent,
         "intent": record.intent,
         "agent": record.agent_id,
@@ -111,7 +102,7 @@ def apache_line(record: ExchangeRecord) -> str:
     size = _size(record)
     quoted = [
         f"{record.method} {record.target} {record.protocol}",
-        _header(record.request, "referer") or "-",
+        record.request.header("referer") or "-",
         record.user_agent or "-",
         record.id,
         record.trace_id or "-",
@@ -126,15 +117,11 @@ def apache_line(record: ExchangeRecord) -> str:
 
 def _size(record: ExchangeRecord) -> int | None:
     """Return the size of the response's body in bytes; None if it is not known: chunked, and not recorded."""
-    message = record.answered or record.response
+    message = record.answer
     if message is None:
         return None
-    known = message.body.size or _header(message, "content-length") == "0" or not message.body.omitted
+    known = message.body.size or message.header("content-length") == "0" or not message.body.omitted
     return message.body.size if known else None
-
-
-def _header(message: HttpMessage, name: str) -> str:
-    return next((value for key, value in message.headers if key.lower() == name), "")
 
 
 def _escape(match: re.Match[str]) -> str:

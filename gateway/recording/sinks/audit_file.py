@@ -19,22 +19,22 @@ import msgspec
 from gateway.config.inspector import AuditFile as Settings
 from gateway.observe.record import ExchangeRecord
 from gateway.recording.sinks.encoding import without_surrogates
-from gateway.recording.store import Loss, StoreError, audit_path
-from gateway.storage.atomic_files import locked_file
-from gateway.storage.paths import UnusableFile, make_file
+from gateway.recording.store import RecordSink, StoreError, audit_path
+from gateway.storage.files import UnusableFile, locked_file, make_file
 
 _LOCK_SECONDS = 10.0
 _BLOCK = 65_536
 _ENCODER = msgspec.json.Encoder()
 
 
-class AuditFile:
+class AuditFile(RecordSink):
     """Appends to the file of the settings. clock: the seconds since the epoch."""
 
     name = "audit_file"
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self.path = audit_path(settings)
+        self._lock = self.path.with_name(f"{self.path.name}.lock")
         self._settings = settings
         self._clock = clock
 
@@ -45,7 +45,7 @@ class AuditFile:
             return
         try:
             make_file(self.path)
-            with locked_file(self.path.with_name(f"{self.path.name}.lock"), _LOCK_SECONDS):
+            with locked_file(self._lock, _LOCK_SECONDS):
                 self._begin_another()
                 self._append(data)
         except UnusableFile as error:
@@ -81,7 +81,7 @@ class AuditFile:
         if not state.st_size:
             self._note_beginning()
             return
-        age = self._clock() - self._beginning()
+        age = self._clock() - self._lock.stat().st_mtime
         if state.st_size < self._settings.bytes and not 0 < self._settings.seconds <= age:
             return
         when = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y%m%dT%H%M%S.%fZ")
@@ -100,19 +100,7 @@ class AuditFile:
     def _note_beginning(self) -> None:
         """Write down when the file was begun, as the time of change of the lock file."""
         now = self._clock()
-        os.utime(self.path.with_name(f"{self.path.name}.lock"), (now, now))
-
-    def _beginning(self) -> float:
-        return self.path.with_name(f"{self.path.name}.lock").stat().st_mtime
-
-    def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
-        """Do nothing: a line has a medium's type, size and hash."""
-
-    def note_losses(self, losses: Sequence[Loss]) -> None:
-        """Do nothing: the file has only exchanges."""
-
-    def close(self) -> None:
-        """Do nothing: no file is open between two calls."""
+        os.utime(self._lock, (now, now))
 
 
 def _line(record: ExchangeRecord) -> bytes:

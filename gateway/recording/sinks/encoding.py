@@ -67,22 +67,10 @@ class _Head(Struct, frozen=True, array_like=True, gc=False):
     mirror_of: str = ""
 
 
+_SHOWN = [name for name in _Head.__struct_fields__ if name != "sizes"]
+"""Fields of a record that a `Row` shows as they are."""
 _HEAD = msgspec.msgpack.Decoder(_Head)
 _CONTENT = msgspec.msgpack.Decoder(Content)
-
-
-def without_content(record: ExchangeRecord) -> ExchangeRecord:
-    """Return the record without headers, texts of bodies, and steps."""
-    return msgspec.structs.replace(
-        record,
-        request=_size_only(record.request.body.size),
-        forwarded=record.forwarded and _size_only(record.forwarded.body.size),
-        rendered="",
-        response=record.response and _size_only(record.response.body.size),
-        answered=record.answered and _size_only(record.answered.body.size),
-        steps=(),
-        guardrails=(),
-    )
 
 
 def _size_only(size: int) -> HttpMessage:
@@ -96,41 +84,14 @@ def encode(record: ExchangeRecord) -> tuple[bytes, bytes]:
         UnicodeEncodeError: a text has a surrogate; see `without_surrogates`.
     """
     request, forwarded, response, answered = record.request, record.forwarded, record.response, record.answered
-    head = _Head(
-        id=record.id,
-        started=record.started,
-        seconds=record.seconds,
-        method=record.method,
-        target=record.target,
-        intent=record.intent,
-        status=record.status,
-        worker=record.worker,
-        connection=record.connection,
-        client=record.client,
-        user_agent=record.user_agent,
-        agent_id=record.agent_id,
-        waited=record.waited,
-        delivery=record.delivery,
-        error=record.error,
-        usage=record.usage,
-        conversation=record.conversation,
-        trace_id=record.trace_id,
-        trace=record.trace,
-        protocol=record.protocol,
-        sizes=(
-            request.body.size,
-            None if forwarded is None else forwarded.body.size,
-            None if response is None else response.body.size,
-            None if answered is None else answered.body.size,
-        ),
-        scheme=record.scheme,
-        summary=record.summary,
-        route=record.route,
-        cluster=record.cluster,
-        mirror_of=record.mirror_of,
-    )
+    sizes = request.body.size, _size(forwarded), _size(response), _size(answered)
+    head = _Head(sizes=sizes, **{name: getattr(record, name) for name in _SHOWN})
     content = Content(request, forwarded, record.rendered, response, answered, record.steps, record.guardrails)
     return _ENCODER.encode(head), _ENCODER.encode(content)
+
+
+def _size(message: HttpMessage | None) -> int | None:
+    return None if message is None else message.body.size
 
 
 def decode_head(data: bytes) -> ExchangeRecord:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from gateway.storage.paths import make_directory
+from gateway.storage.files import make_directory
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_TYPE = 100

@@ -22,7 +22,7 @@ from gateway.memory.stores.opensearch.cluster import BATCH, Cluster, ClusterErro
 from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
 from gateway.recording.sinks.encoding import without_surrogates
-from gateway.recording.store import Loss, StoreError
+from gateway.recording.store import RecordSink, StoreError
 
 _WAITING = 67_108_864
 """Most bytes of documents that wait to be sent; more are lost."""
@@ -35,7 +35,7 @@ _STRANGE = (AttributeError, LookupError, TypeError, ValueError)
 """Errors of what reads an answer that has another form."""
 
 
-class OpenSearchSink:
+class OpenSearchSink(RecordSink):
     """Sends records to the data stream of the settings. pauses: as `_PAUSES`. waiting: as `_WAITING`."""
 
     name = "opensearch"
@@ -80,12 +80,6 @@ class OpenSearchSink:
             lost, self._lost = self._lost, 0
             if lost:
                 raise StoreError(f"{lost} exchanges were not stored in {self._stream}: {self._reason}", lost)
-
-    def keep_medium(self, sha256: str, media_type: str, data: bytes) -> None:
-        """Do nothing: a document has a medium's type, size and hash."""
-
-    def note_losses(self, losses: Sequence[Loss]) -> None:
-        """Do nothing: the stream has only exchanges."""
 
     def close(self) -> None:
         """Send what waits, with one attempt, and end the thread."""
@@ -143,7 +137,7 @@ class OpenSearchSink:
         if await self._is_missing(f"/_data_stream/{self._stream}"):
             if await self._is_missing(f"/_index_template/{self._stream}"):
                 await self._cluster.call("PUT", f"/_index_template/{self._stream}", template(self._stream))
-            await self._create_stream()
+            await self._cluster.make(f"/_data_stream/{self._stream}")  # unless another process has done so meanwhile
         self._ready = True
 
     async def _is_missing(self, path: str) -> bool:
@@ -154,14 +148,6 @@ class OpenSearchSink:
                 raise
             return True
         return False
-
-    async def _create_stream(self) -> None:
-        """Create the data stream, unless another process has done so meanwhile."""
-        try:
-            await self._cluster.call("PUT", f"/_data_stream/{self._stream}")
-        except ClusterError as error:
-            if error.type != "resource_already_exists_exception":
-                raise
 
     async def _bulk(self, batch: list[bytes]) -> None:
         """Send operations, and again those that the cluster throttles. Status 409: an operation was done before."""

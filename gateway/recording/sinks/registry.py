@@ -1,8 +1,6 @@
 """The stores of exchanges by name, one row each, and all sinks that the settings switch on.
 
-A sink's module is imported when it is opened.
-
-A module has ``build(settings: Inspector, log: Logger) -> RecordSink``, which does not open files or connections yet.
+The modules of the others than `sqlite`, which the page reads, are imported when the sink is opened.
 """
 
 from __future__ import annotations
@@ -16,11 +14,13 @@ import msgspec
 from gateway.config.inspector import Inspector
 from gateway.config.problems import ConfigProblem
 from gateway.config.schema import Settings
+from gateway.memory.stores.registry import check_account
 from gateway.observe.logs import Logger
 from gateway.observe.record import ExchangeRecord
 from gateway.proxy.routes import Intent
-from gateway.recording.store import RecordSink, RecordStore, audit_path, sqlite_directory
-from gateway.storage.paths import find_fault, find_file_fault
+from gateway.recording.sinks.sqlite import RecordingStore, SqliteStore
+from gateway.recording.store import RecordSink, audit_path, sqlite_directory
+from gateway.storage.files import find_fault, find_file_fault
 
 Problems = Iterator[ConfigProblem]
 
@@ -39,18 +39,14 @@ def open_sinks(settings: Inspector, log: Logger) -> list[RecordSink]:
     return [SINKS[name].build(settings, log) for name in dict.fromkeys(settings.stores)]
 
 
-def open_store(settings: Inspector) -> RecordStore | None:
+def open_store(settings: Inspector) -> SqliteStore | None:
     """Return the store that the page reads; None if exchanges are not recorded there. `close` it."""
     if not settings.enabled or "sqlite" not in settings.stores:
         return None
-    from gateway.recording.sinks.sqlite import SqliteStore
-
     return SqliteStore(settings.sqlite)
 
 
 def _sqlite(settings: Inspector, log: Logger) -> RecordSink:
-    from gateway.recording.sinks.sqlite import RecordingStore
-
     return RecordingStore(settings.sqlite, log)
 
 
@@ -95,16 +91,9 @@ def _unusable(setting: str, given: str, place: Path, reason: str) -> ConfigProbl
 
 
 def _check_opensearch(settings: Inspector) -> Problems:
-    section, store = "inspector.opensearch", settings.opensearch
-    if not store.url:
-        yield ConfigProblem(f"{section}.url", "is needed for the store opensearch")
-    if bool(store.username) != bool(store.password):
-        missing, given = ("password", "username") if store.username else ("username", "password")
-        yield ConfigProblem(f"{section}.{missing}", f"is needed with {section}.{given}")
-    if store.sigv4_region and store.username:
-        yield ConfigProblem(f"{section}.sigv4_region", f"can't be given together with {section}.username")
-    if store.ca_file and not os.access(store.ca_file, os.R_OK):
-        yield ConfigProblem(f"{section}.ca_file", "can't be read", repr(store.ca_file))
+    if not settings.opensearch.url:
+        yield ConfigProblem("inspector.opensearch.url", "is needed for the store opensearch")
+    yield from check_account("inspector.opensearch", settings.opensearch)
 
 
 SINKS: dict[str, Entry] = {

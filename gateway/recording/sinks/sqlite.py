@@ -29,7 +29,7 @@ from gateway.recording.sinks.encoding import (
     without_surrogates,
 )
 from gateway.recording.sinks.media_files import MediaFiles
-from gateway.recording.sinks.searched_text import searched_text
+from gateway.recording.sinks.sqlite_queries import searched_text
 from gateway.recording.store import (
     MOST_NAMED,
     NEWEST_FIRST,
@@ -49,7 +49,7 @@ from gateway.recording.store import (
     ambiguous,
     sqlite_directory,
 )
-from gateway.storage.paths import UnusableFile
+from gateway.storage.files import UnusableFile
 from gateway.storage.sqlite import (
     ForeignFile,
     Format,
@@ -198,7 +198,7 @@ class SqliteStore:
             )
 
     def losses(self, since: float | None = None, until: float | None = None) -> list[Loss]:
-        """Return what was not recorded in a time, by reason and error, the most first."""
+        """Return what was not recorded in a time, by reason and error."""
         sql = """SELECT reason, detail, sum(exchanges) AS lost, max(last) FROM losses
             WHERE last >= ? AND minute * 60 <= ? GROUP BY reason, detail ORDER BY lost DESC, reason, detail"""
         times = (0.0 if since is None else since, queries.LARGEST if until is None else until)
@@ -206,13 +206,17 @@ class SqliteStore:
             return [Loss(*row) for row in connection.execute(sql, times)]
 
     def rows(self, wanted: Filter, before: int | None = None, limit: int = 100, sort: Sort = NEWEST_FIRST) -> list[Row]:
-        """Return the first exchanges in an order, or those that follow the one at the position `before`."""
+        """Return the first exchanges in an order, or those that follow the one at the position `before`.
+
+        Raises:
+            InvalidFilter: the filter can't be used, or there is no such position any more.
+        """
         condition = _with_words(self._condition(wanted))
         with self._reader.use() as connection, transaction(connection, "DEFERRED"):
             return _read(connection, queries.positions(connection, condition, before, limit, sort))
 
     def newer(self, wanted: Filter, after: int, limit: int = 100) -> list[Row]:
-        """Return exchanges after a position, oldest first."""
+        """Return exchanges after a position, oldest first. Later calls never return smaller positions."""
         condition = _with_words(self._condition(wanted))
         sql = f"SELECT position FROM facts WHERE position > ?{condition.sql} ORDER BY position LIMIT ?"
         with self._reader.use() as connection, transaction(connection, "DEFERRED"):
@@ -220,7 +224,7 @@ class SqliteStore:
             return _read(connection, [position for (position,) in found])
 
     def overview(self, wanted: Filter, buckets: int = 60) -> Overview:
-        """Return the exchanges that match, summed up."""
+        """Return the exchanges that match, summed up. buckets: at most so many."""
         condition = self._condition(wanted)
         with self._reader.use() as connection, transaction(connection, "DEFERRED"):
             if condition.words:  # searched once
@@ -243,7 +247,7 @@ class SqliteStore:
         return found
 
     def newest(self) -> int:
-        """Return the last position that was given; 0 for none."""
+        """Return the last position that was given, also to an exchange that was deleted; 0 for none."""
         with self._reader.use() as connection:
             return _newest(connection)
 
@@ -271,7 +275,7 @@ class SqliteStore:
         return str(found[0]) if found else None
 
     def get(self, id: str) -> ExchangeRecord | None:
-        """Return the record with the id, whole; None if there is none."""
+        """Return a whole record; None if there is none."""
         if not id.isascii():
             return None
         sql = "SELECT position, head, content FROM exchanges WHERE id = ? ORDER BY position DESC LIMIT 1"
@@ -288,7 +292,7 @@ class SqliteStore:
             return self._media.read(sha256)
 
     def values(self, field: str, limit: int = 100) -> list[str]:
-        """Return the different values of a field, the most frequent first.
+        """Return the different values of a field of `Filter`, the most frequent first, for the page's filters.
 
         Raises:
             InvalidFilter: the field has no values to choose from.
@@ -297,17 +301,19 @@ class SqliteStore:
             return queries.values(connection, field, limit)
 
     def adoption(self, since: float, bucket_seconds: float) -> list[dict[str, Any]]:
-        """Return how each agent was run, by time."""
+        """Return rows of the migration view: agent_id, agent_name, bucket (seconds since the epoch), and the number of
+        requests of each form: legacy (question), unified (rewritten), native, refused. Without mirrors, as the others.
+        """
         with self._reader.use() as connection:
             return queries.adoption(connection, since, bucket_seconds)
 
     def legacy_clients(self, since: float) -> list[dict[str, Any]]:
-        """Return clients that still send legacy requests."""
+        """Return clients that still send legacy requests: user_agent, agent_id, agent_name, requests, last."""
         with self._reader.use() as connection:
             return queries.legacy_clients(connection, since)
 
     def refusals(self, since: float) -> list[dict[str, Any]]:
-        """Return what was refused, by agent and code."""
+        """Return refusals: agent_id, agent_name, code, requests, last."""
         with self._reader.use() as connection:
             return queries.refusals(connection, since)
 
@@ -317,12 +323,12 @@ class SqliteStore:
             return routes.target_runs(connection, since)
 
     def target_faults(self, since: float) -> list[TargetFaults]:
-        """Return why runs of the targets were refused or failed."""
+        """Return why runs of the targets were refused or failed, the most frequent first."""
         with self._reader.use() as connection:
             return routes.target_faults(connection, since)
 
     def beginnings(self, since: float, bucket_seconds: float) -> list[Beginnings]:
-        """Return how many conversations began at each target, by time."""
+        """Return how many conversations began at each target, by time. A run without one counts as one of its own."""
         with self._reader.use() as connection:
             return routes.beginnings(connection, since, bucket_seconds)
 
@@ -340,12 +346,12 @@ class SqliteStore:
             return _read(connection, [position for (position,) in connection.execute(sql, (id,))])
 
     def note_weights(self, at: float, weights: Mapping[str, Sequence[TargetWeight]]) -> None:
-        """Note the weights of all routes, as far as they changed."""
+        """Note the weights of all routes that are in force, as far as they are not those that were noted last."""
         with self._writer.use() as connection, transaction(connection, "IMMEDIATE"):
             routes.note_weights(connection, at, weights)
 
     def weights(self, since: float) -> list[Weights]:
-        """Return the weights that were in force at a time, and those that came after it."""
+        """Return the weights that were in force at a time and those that came after it, in their order."""
         with self._reader.use() as connection:
             return routes.weights(connection, since)
 

@@ -27,7 +27,7 @@ _RUNS = f"FROM facts WHERE route != '' AND mirror_of = '' AND {RUN_SQL}"
 
 
 def target_runs(connection: sqlite3.Connection, since: float) -> list[TargetRuns]:
-    """Return the rows of `RecordStore.target_runs`, by route, agent and cluster."""
+    """Return the rows of `SqliteStore.target_runs`, by route, agent and cluster."""
     sums: dict[Target, list[tuple[Any, ...]]] = defaultdict(list)  # one for each currency
     for row in connection.execute(
         f"""SELECT {_TARGET}, count(*), sum(failed), sum(form = 'refused'), sum(input_tokens), sum(output_tokens),
@@ -75,7 +75,7 @@ def _percentile(
 
 
 def target_faults(connection: sqlite3.Connection, since: float) -> list[TargetFaults]:
-    """Return the rows of `RecordStore.target_faults`, the most runs first."""
+    """Return the rows of `SqliteStore.target_faults`, the most runs first."""
     runs: Counter[tuple[Target, str, int, bool]] = Counter()
     last: dict[tuple[Target, str, int, bool], float] = defaultdict(float)
     for *target, is_refused, status, codes, count, started in connection.execute(
@@ -92,7 +92,7 @@ def target_faults(connection: sqlite3.Connection, since: float) -> list[TargetFa
 
 
 def beginnings(connection: sqlite3.Connection, since: float, bucket_seconds: float) -> list[Beginnings]:
-    """Return the rows of `RecordStore.beginnings`, by target and time.
+    """Return the rows of `SqliteStore.beginnings`, by target and time.
 
     A conversation begins with its first recorded run; `min` gives the other columns of the same row
     (https://www.sqlite.org/lang_select.html#bareagg).
@@ -108,7 +108,7 @@ def beginnings(connection: sqlite3.Connection, since: float, bucket_seconds: flo
 
 
 def mirrors(connection: sqlite3.Connection, since: float) -> list[Mirrored]:
-    """Return the rows of `RecordStore.mirrors`, by target."""
+    """Return the rows of `SqliteStore.mirrors`, by target."""
     metered = "copy.input_tokens + copy.output_tokens + original.input_tokens + original.output_tokens IS NOT NULL"
     answered = " AND ".join(f"{one}.form != 'refused' AND NOT {one}.failed" for one in ("copy", "original"))
     tokens, seconds = "{0}.input_tokens + {0}.output_tokens", "{0}.seconds"
@@ -145,7 +145,7 @@ def note_weights(connection: sqlite3.Connection, at: float, weights: Mapping[str
 
 
 def weights(connection: sqlite3.Connection, since: float) -> list[Weights]:
-    """Return the rows of `RecordStore.weights`."""
+    """Return the rows of `SqliteStore.weights`."""
     sql = f"SELECT at, route, targets FROM weights WHERE at >= ? OR rowid IN ({_LAST}) ORDER BY rowid"
     return [
         Weights(at, route, _TARGETS.decode(targets)) for at, route, targets in connection.execute(sql, (since, since))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.memory.model import Message, Metadata
-from gateway.memory.stores.agentcore.envelope import (
+from gateway.memory.stores.agentcore.content import (
     MalformedBlob,
     UnknownBlobType,
     UnknownBlobVersion,

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from gateway.memory.store import UnreadableSession
-from gateway.memory.stores.agentcore.chain import Chain, labels
 from gateway.memory.stores.agentcore.client import StoredEvent
 from gateway.memory.stores.agentcore.record import (
     Entry,
@@ -21,6 +20,7 @@ from gateway.memory.stores.agentcore.record import (
     to_metadata,
     to_payload,
 )
+from gateway.memory.stores.agentcore.turn import Chain, labels
 from tests.memory.conformance.base import OWNERS
 from tests.memory.conversations import key
 

@@ -16,9 +16,8 @@ from botocore.exceptions import ClientError
 
 from gateway.config.memory import AgentCoreStore as Settings
 from gateway.config.memory import Retention
-from gateway.memory.opening import BusySessions
 from gateway.memory.reading import read_sessions
-from gateway.memory.sessions import delete_expired
+from gateway.memory.sessions import BusySessions, delete_expired
 from gateway.memory.store import StoreError, StoreUnavailable, UnknownPosition
 from gateway.memory.stores.agentcore import record as ids
 from gateway.memory.stores.agentcore.store import AgentCoreStore

@@ -22,8 +22,8 @@ from gateway.memory.stores.registry import build_store
 from gateway.memory.stores.strands import files, session
 from gateway.memory.stores.strands.files import StrandsFilesStore
 from gateway.memory.stores.strands.mapping import encode_record, to_record
-from gateway.memory.stores.strands.paths import decode_name, encode_name
-from gateway.storage import atomic_files
+from gateway.memory.stores.strands.session import decode_name, encode_name
+from gateway.storage import files as storage_files
 from tests.memory.conversations import assistant, key, texts, tool_result, tool_use, turn, user
 from tests.memory.in_memory_store import InMemoryStore
 from tests.memory.store_conformance import NewStore, StoreConformance
@@ -100,7 +100,7 @@ def kill_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         return run
 
     for module, name in (
-        (atomic_files.os, "pwrite"),
+        (storage_files.os, "pwrite"),
         (session.os, "utime"),
         (Path, "rename"),
         (Path, "replace"),
@@ -478,7 +478,7 @@ async def test_a_probe_that_a_starting_process_removes_is_made_again(
 ) -> None:
     write, removed = files.write_files, []
 
-    def write_late(*writes: atomic_files.Write) -> None:
+    def write_late(*writes: files.Write) -> None:
         if not removed:
             removed.extend((tmp_path / ".deleted").iterdir())
             StrandsFilesStore(tmp_path)._prepare()

@@ -25,6 +25,7 @@ from gateway.observe.record import (
     Summary,
     Usage,
 )
+from gateway.recording.sinks.sqlite import SqliteStore
 from gateway.recording.store import (
     Beginnings,
     Filter,
@@ -32,7 +33,6 @@ from gateway.recording.store import (
     Loss,
     Mirrored,
     Overview,
-    RecordStore,
     Sort,
     Spent,
     Target,
@@ -43,7 +43,7 @@ from gateway.recording.store import (
 )
 from tests.recording.records import record
 
-NewStore = Callable[[], RecordStore]
+NewStore = Callable[[], SqliteStore]
 
 FULL = record(
     id="full",
@@ -82,17 +82,17 @@ def with_body(id: str, text: str) -> ExchangeRecord:
 
 
 class StoreConformance:
-    """All tests of a store. `gateway.recording.store.RecordStore` states what they test."""
+    """All tests of a store. `gateway.recording.store.SqliteStore` states what they test."""
 
     @pytest.fixture
-    def store(self, new_store: NewStore) -> Iterator[RecordStore]:
+    def store(self, new_store: NewStore) -> Iterator[SqliteStore]:
         store = new_store()
         yield store
         store.close()
 
     # Records
 
-    def test_a_record_comes_back_whole(self, store: RecordStore, new_store: NewStore) -> None:
+    def test_a_record_comes_back_whole(self, store: SqliteStore, new_store: NewStore) -> None:
         store.add([record(id="other"), FULL])
         again = new_store()
         assert (store.get("full"), again.get("full")) == (FULL, FULL)
@@ -100,26 +100,26 @@ class StoreConformance:
         assert [store.get(id_) for id_ in ("fül", "ful", "", "\ud800")] == [None] * 4
         again.close()
 
-    def test_a_row_has_no_headers_texts_and_steps(self, store: RecordStore) -> None:
+    def test_a_row_has_no_headers_texts_and_steps(self, store: SqliteStore) -> None:
         store.add([FULL])
         [row] = store.rows(Filter())
         sizes = {name: HttpMessage(body=Body(getattr(FULL, name).body.size)) for name in ("request", "response")}
         sizes |= {name: HttpMessage(body=Body(getattr(FULL, name).body.size)) for name in ("forwarded", "answered")}
         assert row.record == structs.replace(FULL, **sizes, rendered="", steps=(), guardrails=())
 
-    def test_text_that_is_no_unicode_is_stored_with_replacements(self, store: RecordStore) -> None:
+    def test_text_that_is_no_unicode_is_stored_with_replacements(self, store: SqliteStore) -> None:
         store.add([record(id="1", user_agent="a\udcffb", guardrails=({"\ud800": ["\ud83d\ude00", 1]},))])
         found = store.get("1")
         assert found is not None
         assert (found.user_agent, found.guardrails) == ("a�b", ({"�": ["😀", 1]},))
 
-    def test_nothing_to_add(self, store: RecordStore) -> None:
+    def test_nothing_to_add(self, store: SqliteStore) -> None:
         store.add([])
         assert store.rows(Filter()) == []
 
     # Order
 
-    def test_rows_are_newest_first_by_pages(self, store: RecordStore) -> None:
+    def test_rows_are_newest_first_by_pages(self, store: SqliteStore) -> None:
         store.add(numbered(1, 2, 3))
         store.add(numbered(4, 5))
         first = store.rows(Filter(), limit=2)
@@ -129,7 +129,7 @@ class StoreConformance:
             store.rows(Filter(), before=2**70)
         assert error.value.field == "before"
 
-    def test_the_newest_position_counts_what_was_deleted(self, store: RecordStore) -> None:
+    def test_the_newest_position_counts_what_was_deleted(self, store: SqliteStore) -> None:
         assert store.newest() == 0
         store.add(numbered(1, 2))
         newest = store.newest()
@@ -139,7 +139,7 @@ class StoreConformance:
         store.add(numbered(3))
         assert ids(store.newer(Filter(), newest)) == ["3"]
 
-    def test_newer_rows_are_oldest_first(self, store: RecordStore) -> None:
+    def test_newer_rows_are_oldest_first(self, store: SqliteStore) -> None:
         store.add(numbered(1, 2, 3))
         first = store.newer(Filter(), after=0, limit=2)
         assert ids(first) == ["1", "2"]
@@ -147,7 +147,7 @@ class StoreConformance:
         assert ids(store.newer(Filter(), after=first[-1].position)) == ["3", "4"]
         assert store.newer(Filter(), after=2**70) == []
 
-    def test_positions_are_not_used_again(self, store: RecordStore, new_store: NewStore) -> None:
+    def test_positions_are_not_used_again(self, store: SqliteStore, new_store: NewStore) -> None:
         store.add(numbered(1, 2))
         last = store.rows(Filter())[0].position
         store.clear()
@@ -157,7 +157,7 @@ class StoreConformance:
         assert again.rows(Filter())[0].position > last
         again.close()
 
-    def test_a_reader_misses_nothing_that_several_writers_add(self, store: RecordStore, new_store: NewStore) -> None:
+    def test_a_reader_misses_nothing_that_several_writers_add(self, store: SqliteStore, new_store: NewStore) -> None:
         """Positions become visible in their order: what a later call returns is after all that was seen."""
         writers, each = 4, 25
 
@@ -181,7 +181,7 @@ class StoreConformance:
             thread.join()
         assert sorted(seen) == sorted(f"{n}-{m}-{x}" for n in range(writers) for m in range(each) for x in "ab")
 
-    def test_rows_are_by_the_time_of_their_beginning(self, store: RecordStore) -> None:
+    def test_rows_are_by_the_time_of_their_beginning(self, store: SqliteStore) -> None:
         """A long run is stored after those that began later."""
         store.add(numbered(2, 3))
         store.add(numbered(1, 4))
@@ -201,7 +201,7 @@ class StoreConformance:
             ("cost", "321"),
         ],
     )
-    def test_rows_in_another_order_by_pages(self, store: RecordStore, by: str, order: str) -> None:
+    def test_rows_in_another_order_by_pages(self, store: SqliteStore, by: str, order: str) -> None:
         values: list[dict[str, Any]] = [
             {"delivery": Delivery("a"), "status": 400, "seconds": 2.0, "usage": Usage(5, 5, 0.3)},
             {"delivery": Delivery("c"), "status": 200, "seconds": 3.0, "usage": None},
@@ -218,13 +218,13 @@ class StoreConformance:
             assert ids(first) + ids(rest) == list(expected)
             assert ids(store.rows(Filter(), before=rest[0].position, sort=sort.reversed))[::-1] == ids(first)
 
-    def test_the_position_of_a_record(self, store: RecordStore) -> None:
+    def test_the_position_of_a_record(self, store: SqliteStore) -> None:
         store.add(numbered(1, 2))
         assert [store.position(id) for id in ("1", "2", "3", "ü")] == [1, 2, None, None]
 
     # Filters
 
-    def test_the_beginning_of_an_id_is_enough_if_no_other_begins_so(self, store: RecordStore) -> None:
+    def test_the_beginning_of_an_id_is_enough_if_no_other_begins_so(self, store: SqliteStore) -> None:
         store.add([record(id="5f2a", agent_id="abc1", conversation="gws-1"), record(id="5f3b", agent_id="abc2")])
         store.add([record(id="77", agent_id="abc", conversation="gws-22"), record(id="\x7f", agent_id="x\x7f")])
         assert [store.whole_id(start) for start in ("5f2", "5f3b", "7", "5f2a1", "", "ü")] == [
@@ -311,20 +311,20 @@ class StoreConformance:
             (Filter(status="5xx", type="flow", text="hello", agent="a2", intent="runs"), False),
         ],
     )
-    def test_filter(self, store: RecordStore, wanted: Filter, found: bool) -> None:
+    def test_filter(self, store: SqliteStore, wanted: Filter, found: bool) -> None:
         store.add([FULL])
         assert ids(store.rows(wanted)) == ids(store.newer(wanted, 0)) == ["full"] * found
 
-    def test_status_0_is_an_error(self, store: RecordStore) -> None:
+    def test_status_0_is_an_error(self, store: SqliteStore) -> None:
         store.add([record(id="cut", status=0), record(id="ok", status=399)])
         assert ids(store.rows(Filter(status="error"))) == ids(store.rows(Filter(status="0"))) == ["cut"]
 
-    def test_an_error_without_problems_is_found_by_its_type(self, store: RecordStore) -> None:
+    def test_an_error_without_problems_is_found_by_its_type(self, store: SqliteStore) -> None:
         store.add([record(id="1", status=503, error=RecordedError("upstream_unavailable", "gone"))])
         assert ids(store.rows(Filter(notice="upstream_unavailable"))) == ["1"]
 
     @pytest.mark.parametrize("status", ["abc", "4x", "99", "1000", "4xxx", "-1", "٤٠٤"])
-    def test_bad_status(self, store: RecordStore, status: str) -> None:
+    def test_bad_status(self, store: SqliteStore, status: str) -> None:
         with pytest.raises(InvalidFilter, match="neither a status such as 404") as error:
             store.rows(Filter(status=status))
         assert error.value.field == "status"
@@ -332,19 +332,19 @@ class StoreConformance:
     @pytest.mark.parametrize(
         "wanted", [Filter(took="slow"), Filter(took="1s-"), Filter(took="-1"), Filter(cost="1 s"), Filter(cost=">")]
     )
-    def test_bad_spans(self, store: RecordStore, wanted: Filter) -> None:
+    def test_bad_spans(self, store: SqliteStore, wanted: Filter) -> None:
         with pytest.raises(InvalidFilter, match="neither a limit nor a range") as error:
             store.rows(wanted)
         assert getattr(wanted, error.value.field)
 
-    def test_without_a_cost_no_limit_of_it_matches(self, store: RecordStore) -> None:
+    def test_without_a_cost_no_limit_of_it_matches(self, store: SqliteStore) -> None:
         store.add(numbered(1))
         assert store.rows(Filter(cost="<1")) == store.rows(Filter(cost=">0")) == []
 
     @pytest.mark.parametrize(
         "field", ["path", "agent", "notice", "text", "client", "intent", "session", "route", "mirror"]
     )
-    def test_a_surrogate_is_a_bad_filter(self, store: RecordStore, field: str) -> None:
+    def test_a_surrogate_is_a_bad_filter(self, store: SqliteStore, field: str) -> None:
         with pytest.raises(InvalidFilter, match="surrogate") as error:
             store.rows(Filter(**{field: "abc\ud800"}))
         assert error.value.field == field
@@ -380,33 +380,33 @@ class StoreConformance:
             ("\U0001d54f", r'{"a": "\ud835\udd4f"}', True),
         ],
     )
-    def test_text(self, store: RecordStore, text: str, body: str, found: bool) -> None:
+    def test_text(self, store: SqliteStore, text: str, body: str, found: bool) -> None:
         store.add([with_body("other", "elsewhere"), with_body("1", body)])
         assert ids(store.rows(Filter(text=text))) == ["1"] * found
 
     @pytest.mark.parametrize("text", ["*", "a*", "ab*", "x_ab*", '"a b"*', "--", '""', "'", "\0", "(", "^ - +"])
-    def test_bad_text(self, store: RecordStore, text: str) -> None:
+    def test_bad_text(self, store: SqliteStore, text: str) -> None:
         store.add(numbered(1))
         with pytest.raises(InvalidFilter) as error:
             store.rows(Filter(text=text))
         assert error.value.field == "text"
 
-    def test_blank_text_matches_all(self, store: RecordStore) -> None:
+    def test_blank_text_matches_all(self, store: SqliteStore) -> None:
         store.add(numbered(1))
         assert ids(store.rows(Filter(text=" \t"))) == ["1"]
 
-    def test_a_phrase_is_within_one_body(self, store: RecordStore) -> None:
+    def test_a_phrase_is_within_one_body(self, store: SqliteStore) -> None:
         store.add([record(id="1", request=HttpMessage((), Body(3, "black")), response=HttpMessage((), Body(3, "cat")))])
         assert ids(store.rows(Filter(text="black cat"))) == ["1"]
         assert ids(store.rows(Filter(text='"black cat"'))) == []
 
-    def test_words_of_every_body_are_found(self, store: RecordStore) -> None:
+    def test_words_of_every_body_are_found(self, store: SqliteStore) -> None:
         names = ("request", "forwarded", "response", "answered")
         bodies = {name: HttpMessage((), Body(3, f"word{name}")) for name in names}
         store.add([record(id="1", rendered="wordrendered", **bodies)])
         assert all(ids(store.rows(Filter(text=f"word{name}"))) == ["1"] for name in (*names, "rendered"))
 
-    def test_text_by_pages_in_both_directions(self, store: RecordStore) -> None:
+    def test_text_by_pages_in_both_directions(self, store: SqliteStore) -> None:
         store.add([with_body(str(number), "even" if number % 2 == 0 else "odd") for number in range(10)])
         first = store.rows(Filter(text="even"), limit=2)
         assert ids(first) == ["8", "6"]
@@ -417,7 +417,7 @@ class StoreConformance:
 
     # Media
 
-    def test_media(self, store: RecordStore, new_store: NewStore) -> None:
+    def test_media(self, store: SqliteStore, new_store: NewStore) -> None:
         data = b"\x89PNG" * 1000
         sha256 = hashlib.sha256(data).hexdigest()
         store.keep_medium(sha256, "image/png", data)
@@ -427,7 +427,7 @@ class StoreConformance:
         assert [again.medium(name) for name in ("0" * 64, "", "../../etc/passwd", "*", sha256[:-1] + "*")] == [None] * 5
         again.close()
 
-    def test_media_types_of_any_text(self, store: RecordStore) -> None:
+    def test_media_types_of_any_text(self, store: SqliteStore) -> None:
         for media_type in ("image/svg+xml; a=../..%2f\n<b>", "", "x" * 1000, "ä/b"):
             data = media_type.encode()
             sha256 = hashlib.sha256(data).hexdigest()
@@ -437,7 +437,7 @@ class StoreConformance:
 
     # Values and views
 
-    def test_values(self, store: RecordStore) -> None:
+    def test_values(self, store: SqliteStore) -> None:
         named = structs.replace(FULL, id="1", status=200)
         store.add([FULL, named, *numbered(1, 2, 3)])
         assert store.values("agent") == ["a1", "Räuber"]
@@ -453,7 +453,7 @@ class StoreConformance:
             store.values("text")
         assert error.value.field == "text"
 
-    def test_adoption(self, store: RecordStore) -> None:
+    def test_adoption(self, store: SqliteStore) -> None:
         legacy, unified, native = (
             Delivery("One", input_type="question"),
             Delivery("One", strategy="wrap", input_type="messages"),
@@ -480,7 +480,7 @@ class StoreConformance:
         ]
         assert {row["agent_name"] for row in rows} == {"One"}
 
-    def test_legacy_clients(self, store: RecordStore) -> None:
+    def test_legacy_clients(self, store: SqliteStore) -> None:
         legacy = {"delivery": Delivery(input_type="question")}
         store.add(numbered(1, user_agent="curl", **legacy))
         store.add(numbered(2, 3, user_agent="java", **legacy))
@@ -491,7 +491,7 @@ class StoreConformance:
             {"user_agent": "curl", "agent_id": "a1", "agent_name": "", "requests": 1, "last": 1001.0},
         ]
 
-    def test_refusals(self, store: RecordStore) -> None:
+    def test_refusals(self, store: SqliteStore) -> None:
         def refused(*codes: str) -> dict[str, Any]:
             problems = tuple(RecordedProblem(code, "input", "no") for code in codes)
             return {"status": 400, "error": RecordedError("undeliverable", "no", problems)}
@@ -510,7 +510,7 @@ class StoreConformance:
 
     # Routes and mirrors
 
-    def test_mirrors_are_shown_only_if_asked_for(self, store: RecordStore) -> None:
+    def test_mirrors_are_shown_only_if_asked_for(self, store: SqliteStore) -> None:
         broken = Summary(broken=True)
         store.add([record(id="1", started=1000.0, conversation="c"), record(id="2", started=1001.0, summary=broken)])
         copy = {"route": "a1", "agent_id": "b1", "conversation": "c", "delivery": Delivery(input_type="question")}
@@ -534,7 +534,7 @@ class StoreConformance:
         assert store.adoption(0.0, 60.0) == store.legacy_clients(0.0) == store.refusals(0.0) == []
         assert [ids(store.copies(id)) for id in ("1", "gone", "3", "", "ü")] == [["m1"], ["m3"], [], [], []]
 
-    def test_runs_of_targets(self, store: RecordStore) -> None:
+    def test_runs_of_targets(self, store: SqliteStore) -> None:
         old, new = {"route": "a1"}, {"route": "a1", "agent_id": "b1", "cluster": "new", "delivery": Delivery("Bee")}
         no = RecordedError("undeliverable", "no", (RecordedProblem("P1", "input", "no"), RecordedProblem("P2", "", "")))
         store.add(numbered(1, 2, seconds=1.0, usage=Usage(100, 10, 0.5, "USD"), **old))
@@ -563,7 +563,7 @@ class StoreConformance:
         for status, wanted in (("failed", ["9", "8"]), ("refused", ["7", "6", "5"])):
             assert ids(store.rows(Filter(status=status, route="a1", agent="b1", cluster="new"))) == wanted
 
-    def test_where_conversations_began(self, store: RecordStore) -> None:
+    def test_where_conversations_began(self, store: SqliteStore) -> None:
         """A conversation counts once, where and when its first run was; a run without one counts as one."""
         old, new = {"route": "a1"}, {"route": "a1", "agent_id": "b1"}
         store.add(numbered(150, conversation="c1", **new))  # stored first, as the first run took long
@@ -580,7 +580,7 @@ class StoreConformance:
             Beginnings(Target("a1", "b1", ""), 1100.0, 2),
         ]
 
-    def test_mirrors_beside_their_originals(self, store: RecordStore) -> None:
+    def test_mirrors_beside_their_originals(self, store: SqliteStore) -> None:
         new = {"route": "a1", "agent_id": "b1"}
         store.add(numbered(1, usage=Usage(100, 10), seconds=2.0))
         store.add(numbered(2, usage=Usage(50, 5), seconds=3.0))
@@ -596,7 +596,7 @@ class StoreConformance:
             Mirrored(Target("r2", "c1", "new"), 1, 1, 0, 1, 0, 0, 0, 0, 0.0, 0.0),
         ]
 
-    def test_weights_are_noted_when_they_change(self, store: RecordStore, new_store: NewStore) -> None:
+    def test_weights_are_noted_when_they_change(self, store: SqliteStore, new_store: NewStore) -> None:
         old, new = TargetWeight("a1", "", 95.0), TargetWeight("b1", "new", 5.0)
         half = (structs.replace(old, weight=50.0), structs.replace(new, weight=50.0))
         store.note_weights(1.0, {"a1": (old, new), "a2": (new,)})
@@ -619,7 +619,7 @@ class StoreConformance:
 
     # Sums
 
-    def test_an_overview(self, store: RecordStore) -> None:
+    def test_an_overview(self, store: SqliteStore) -> None:
         assert store.overview(Filter()) == Overview()
         used = [Usage(100, 10, 0.5, "USD"), Usage(200, 20, 0.25, "USD"), Usage(None, 1), None]
         for number, usage in enumerate(used):
@@ -639,20 +639,20 @@ class StoreConformance:
         passed = store.overview(Filter(intent="passthrough"))
         assert (passed.runs, passed.p50, passed.spent) == (0, 99.0, ())
 
-    def test_an_overview_in_two_currencies(self, store: RecordStore) -> None:
+    def test_an_overview_in_two_currencies(self, store: SqliteStore) -> None:
         store.add(numbered(1, 2, usage=Usage(1, 1, 0.5, "USD")))
         store.add(numbered(3, usage=Usage(1, 1, 0.25, "EUR")))
         assert store.overview(Filter()).spent == (Spent("EUR", 0.25, 1), Spent("USD", 1.0, 2))
 
     @pytest.mark.parametrize("seconds", [10.0, 7200.0, 30 * 86400.0])
-    def test_the_histogram_has_at_most_so_many_buckets(self, store: RecordStore, seconds: float) -> None:
+    def test_the_histogram_has_at_most_so_many_buckets(self, store: SqliteStore, seconds: float) -> None:
         store.add([record(id=str(n), started=1000.0 + n * seconds / 500) for n in range(501)])
         found = store.overview(Filter(), 40)
         assert 10 <= len(found.buckets) <= 40
         assert sum(bucket.exchanges for bucket in found.buckets) == 501
         assert len({bucket.start % found.seconds for bucket in found.buckets}) == 1
 
-    def test_losses_are_added_up(self, store: RecordStore, new_store: NewStore) -> None:
+    def test_losses_are_added_up(self, store: SqliteStore, new_store: NewStore) -> None:
         assert store.losses() == []
         store.note_losses([Loss("queue", "", 5, 600.0), Loss("sqlite", "disk full", 1, 610.0)])
         again = new_store()
@@ -666,7 +666,7 @@ class StoreConformance:
 
     # Clear
 
-    def test_clear(self, store: RecordStore) -> None:
+    def test_clear(self, store: SqliteStore) -> None:
         store.add(numbered(1, 2))
         data = b"medium"
         sha256 = hashlib.sha256(data).hexdigest()

@@ -13,7 +13,8 @@ from gateway.config.inspector import AuditFile, Inspector, OpenSearchExchanges, 
 from gateway.config.types import Secret
 from gateway.observe.logs import configure
 from gateway.recording.sinks.registry import SINKS, check_sinks, open_sinks, open_store
-from gateway.recording.store import RecordSink, RecordStore
+from gateway.recording.sinks.sqlite import SqliteStore
+from gateway.recording.store import RecordSink
 from tests.recording.records import record
 
 LOG = configure("error", "json")
@@ -45,7 +46,7 @@ def test_each_store_is_opened_once_in_the_order_of_the_settings(tmp_path: Path) 
 
 def test_the_page_reads_what_another_process_recorded(tmp_path: Path) -> None:
     store = open_store(all_stores(tmp_path))
-    assert isinstance(store, RecordStore)
+    assert isinstance(store, SqliteStore)
     assert store.name == "sqlite"
     store.close()
 

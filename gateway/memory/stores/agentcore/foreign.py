@@ -10,11 +10,10 @@ from msgspec import Struct
 from gateway.config.memory import AgentCoreStore as Settings
 from gateway.memory.model import Block, Message, Turn
 from gateway.memory.store import StoreError, UnreadableSession
-from gateway.memory.stores.agentcore.chain import TURN
 from gateway.memory.stores.agentcore.client import AgentCoreClient, Connect, StoredEvent
-from gateway.memory.stores.agentcore.content import FOREIGN, text_of, value_of
-from gateway.memory.stores.agentcore.envelope import UnknownContentType, to_json
+from gateway.memory.stores.agentcore.content import FOREIGN, UnknownContentType, text_of, to_json, value_of
 from gateway.memory.stores.agentcore.mapping import SEQ, from_payload
+from gateway.memory.stores.agentcore.turn import TURN
 from gateway.memory.stores.strands.mapping import starts_turn
 
 _MEMBERS = {"toolUse": ("toolUseId", "name", "input"), "toolResult": ("toolUseId", "status", "content")}

@@ -1,7 +1,9 @@
 """Maps messages to events of AWS Bedrock AgentCore Memory, in the form of Camunda's connectors, and back. Pure.
 
+Events of AWS's own plug-in for Strands (`AgentCoreMemorySessionManager`) are read too, and never written.
+
 One message is one event. Texts are conversational payloads, which feed long-term memory; everything else is in blobs
-(`gateway.memory.stores.agentcore.envelope`), the last of which says who sent the message. What the form can't hold,
+(`gateway.memory.stores.agentcore.content`), the last of which says who sent the message. What the form can't hold,
 its older kinds, and the limits: docs/internals/agentcore-mapping.md.
 """
 
@@ -9,14 +11,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from gateway.memory.model import Block, Message, Metadata, Role
 from gateway.memory.store import TooLargeForStore, Unstorable
-from gateway.memory.stores.agentcore import content, plugin
-from gateway.memory.stores.agentcore.envelope import (
+from gateway.memory.stores.agentcore import content
+from gateway.memory.stores.agentcore.content import (
     BlobType,
     Envelope,
     MalformedBlob,
@@ -93,7 +96,7 @@ def from_payload(payload: list[Payload], values: Mapping[str, str] | None = None
     values = values or {}
     try:
         if not any(name == SEQ or name.startswith(PREFIX) for name in values):
-            found = plugin.messages(payload, values)
+            found = _plugin_messages(payload, values)
             if found is not None:
                 return found
         return [_message(payload, values)] if payload else []
@@ -263,3 +266,91 @@ def _metadata(properties: dict[str, Any], extra: dict[str, Any]) -> Metadata:
         return msgspec.convert({**known, "extra": {**extra, **({_OTHERS: others} if others else {})}}, Metadata)
     except msgspec.ValidationError as error:
         raise MalformedBlob(f"metadata of an unknown form: {error}", "properties") from None
+
+
+_STATE = {"session", "agent"}
+"""Lower-case values of the event metadata `stateType` of events that hold the plug-in's own state."""
+
+
+# Events of the plug-in
+
+
+def _plugin_messages(payload: list[dict[str, Any]], values: Mapping[str, str]) -> list[Message] | None:
+    """Return the messages of an event of the plug-in; None for an event of another writer. values: its metadata.
+
+    A payload holds a message as the JSON of Strands' `SessionMessage`, in a conversational text, or, if it is long, in
+    a blob. Other events hold the plug-in's own state.
+
+    Raises:
+        MalformedBlob: the event is the plug-in's, but not in a form that is known.
+    """
+    if values.get("stateType", "").lower() in _STATE:
+        return []
+    records = [_plugin_record(item) for item in payload]
+    if not records or any(record is None for record in records):
+        return None
+    found = (_plugin_message(record, f"payload[{number}]") for number, record in enumerate(records) if record)
+    return [message for message in found if message.content]
+
+
+def _plugin_record(item: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the plug-in's record of a payload, {} for its state, None if it is not the plug-in's."""
+    if isinstance(item.get("blob"), str):
+        return _plugin_record_of_blob(_parse(item["blob"]))
+    match item:
+        case {"conversational": {"content": {"text": str(text)}}}:
+            return _session_message(text)
+    return None
+
+
+def _plugin_record_of_blob(value: Any) -> dict[str, Any] | None:
+    match value:
+        case {"_type": "agent_state"} | {"session_id": _, "session_type": _} | {"agent_id": _, "state": _}:
+            return {}
+        case {"_type": "message", "data": [str(text), str()]} | [str(text), str()]:
+            return _session_message(text)
+    return None
+
+
+def _session_message(text: str) -> dict[str, Any] | None:
+    value = _parse(text) if text.lstrip().startswith("{") else None
+    match value:
+        case {"message": {"role": _, "content": _}, "message_id": _}:
+            return value
+    return None
+
+
+def _plugin_message(record: dict[str, Any], place: str) -> Message:
+    kept = record.get("redact_message") or record["message"]
+    if not isinstance(kept, dict):
+        raise MalformedBlob("expected a message", place)
+    role, blocks = kept.get("role"), kept.get("content")
+    if role not in ("user", "assistant") or not isinstance(blocks, list):
+        raise MalformedBlob("expected a message of the user or the assistant", place)
+    if not all(isinstance(block, dict) for block in blocks):
+        raise MalformedBlob("expected content blocks", place)
+    created = record.get("created_at")
+    try:
+        seconds = datetime.fromisoformat(created).timestamp() if isinstance(created, str) else 0.0
+    except ValueError:
+        raise MalformedBlob("`created_at` is not a time", place) from None
+    return Message(role, tuple(_with_base64(block) for block in blocks), Metadata(created=seconds))
+
+
+def _with_base64(value: Any) -> Any:
+    """Return `value` with its bytes as base64 text."""
+    match value:
+        case {"__bytes_encoded__": True, "data": str(data)}:
+            return data
+        case dict():
+            return {key: _with_base64(inner) for key, inner in value.items()}
+        case list():
+            return [_with_base64(inner) for inner in value]
+    return value
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -41,23 +41,18 @@ def actor(kind: str, owner: Owner) -> str:
     """
     name = "__".join(_escaped(part) for part in (owner.agent_id, owner.tenant, owner.caller))
     if len(f"{RECORDS}-{name}") > _LONGEST_ACTOR:
-        name = f"_{_digest(owner.agent_id, owner.tenant, owner.caller)}"
+        name = f"_{digest(owner.agent_id, owner.tenant, owner.caller)}"
     return f"{kind}-{name}"
 
 
 def session(key: SessionKey) -> str:
     """Return the session's id; a hash of it if AgentCore does not allow it."""
-    return key.id if _SESSION.fullmatch(key.id) else f"x-{_digest(key.id)}"
-
-
-def token(*parts: object) -> str:
-    """Return the client token of a write that `parts` identify."""
-    return _digest(*parts)
+    return key.id if _SESSION.fullmatch(key.id) else f"x-{digest(key.id)}"
 
 
 def short_digest(turn_id: str) -> str:
     """Return what a session's record keeps of a turn's id."""
-    return _digest(turn_id)[:16]
+    return digest(turn_id)[:16]
 
 
 def to_metadata(text: str) -> str:
@@ -76,7 +71,8 @@ def _escaped(text: str) -> str:
     ).decode()
 
 
-def _digest(*parts: object) -> str:
+def digest(*parts: object) -> str:
+    """Return a hash of `parts`, such as for the client token of a write that they identify."""
     whole = sha256()
     for part in parts:
         data = str(part).encode("utf-8", "surrogatepass")

@@ -1,8 +1,8 @@
 """Sessions in AWS Bedrock AgentCore Memory: `AgentCoreStore`.
 
 The first turn is on the main line of events, each other one on a branch of its own that begins after the last event of
-the turn before. A turn counts from when the session's record (`agentcore_record`) has an entry for it, which is written
-last. How this holds with what AgentCore does and does not promise: docs/internals/agentcore-mapping.md.
+the turn before. A turn counts from when the session's record (`Record`) has an entry for it, which is written last. How
+this holds with what AgentCore does and does not promise: docs/internals/agentcore-mapping.md.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from gateway.memory.store import (
 )
 from gateway.memory.stores.agentcore import record as ids
 from gateway.memory.stores.agentcore import turn as media
-from gateway.memory.stores.agentcore.chain import Chain, Found
 from gateway.memory.stores.agentcore.client import AgentCoreClient, Connect, NewEvent, Operation
 from gateway.memory.stores.agentcore.mapping import from_payload
 from gateway.memory.stores.agentcore.record import REMEMBERED_TURNS, Entry, Pin, Record, read, to_payload
-from gateway.memory.stores.agentcore.turn import Writer
+from gateway.memory.stores.agentcore.turn import Chain, Found, Writer
 from gateway.observe.logs import Logger, configure
+from gateway.offload import Background
 from gateway.recent import Recent
 
 _Item = TypeVar("_Item")
@@ -153,7 +153,7 @@ class AgentCoreStore:
         self._client: AgentCoreClient | None = None
         self._lists = SessionLists(self._operation, max(1, settings.threads // 2), self._log)
         self._deletions = asyncio.Semaphore(max(1, settings.threads // 4))
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._background = Background()
         self._last_write_succeeded = False
 
     async def start(self) -> None:
@@ -164,11 +164,7 @@ class AgentCoreStore:
 
     async def close(self) -> None:
         """See `Store`. Deletions that are under way end, within the time of one operation."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._settings.seconds)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.close(self._settings.seconds)
         if self._client is not None:
             await self._client.close()
 
@@ -346,15 +342,9 @@ class AgentCoreStore:
     # In the background
 
     def _in_background(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_done)
+        task = self._background.run(work)
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # `_purge` has logged it
         return task
-
-    def _on_done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # `_purge` has logged it
 
     async def _clean(self, key: SessionKey, record: Record) -> None:
         """Delete entries that no reader needs any more."""
@@ -429,7 +419,7 @@ class RecordLog:
 
     async def write(self, call: Operation, entry: Entry) -> None:
         """Write an entry. `decided` says whether it counts."""
-        token = ids.token(entry.key.owner, entry.key.id, entry.parent, entry.index)
+        token = ids.digest(entry.key.owner, entry.key.id, entry.parent, entry.index)
         await self._create(call, entry.key, entry, token, entry.time)
 
     async def decided(self, call: Operation, entry: Entry) -> Record:
@@ -448,7 +438,7 @@ class RecordLog:
         if record.live is None:
             return record
         pin = Pin(record.live.first, record.pin.index + 1 if record.pin else 0, pinned)
-        await self._create(call, key, pin, ids.token(key.id, uuid4().hex), self._clock())
+        await self._create(call, key, pin, ids.digest(key.id, uuid4().hex), self._clock())
         attempt = 0
         while True:
             attempt += 1

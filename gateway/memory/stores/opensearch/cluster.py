@@ -196,6 +196,14 @@ class Cluster:
             return answer
         raise AssertionError("unreachable")
 
+    async def make(self, path: str, body: Any = None) -> None:
+        """Make what `path` names, such as an index, unless it exists. Errors as `call`."""
+        try:
+            await self.call("PUT", path, body)
+        except ClusterError as error:
+            if error.type != "resource_already_exists_exception":
+                raise
+
     async def get(self, index: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the ``_source`` of the documents that exist, by id."""
         return {id_: document["_source"] for id_, document in (await self.get_documents(index, ids)).items()}

@@ -25,8 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.memory.model import Block, Message, Metadata, Role, Session, SessionKey, StoredMessage, Turn
-from gateway.memory.store import TooLargeForStore, UnreadableSession, Unstorable
-from gateway.memory.stores.large import Place, put_back, take_out
+from gateway.memory.store import Place, TooLargeForStore, UnreadableSession, Unstorable, put_back, take_out
 from gateway.memory.stores.strands.mapping import starts_turn
 from gateway.memory.structured import from_structured, single_calls, structured
 
@@ -120,12 +119,12 @@ class EncodedTurn(Struct, frozen=True):
 def head_id(key: SessionKey) -> str:
     """Return the id of a session's head."""
     owner = key.owner
-    return "session." + _digest(json.dumps([owner.agent_id, owner.tenant, owner.caller, key.id]))
+    return "session." + digest(json.dumps([owner.agent_id, owner.tenant, owner.caller, key.id]))
 
 
 def owner_hash(key: SessionKey) -> str:
     """Return a word for the session's owner."""
-    return _digest(json.dumps([key.owner.agent_id, key.owner.tenant, key.owner.caller]))
+    return digest(json.dumps([key.owner.agent_id, key.owner.tenant, key.owner.caller]))
 
 
 def new_head(key: SessionKey, now: float) -> Head:
@@ -138,12 +137,8 @@ def record_id(incarnation: str, turn: int) -> str:
     return f"{incarnation}.{turn}"
 
 
-def turn_hash(turn_id: str) -> str:
-    """Return a word of letters and digits for a turn's id."""
-    return _digest(turn_id)
-
-
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Return a word of letters and digits for a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
@@ -160,7 +155,7 @@ def encode_turn(head: Head, turn: Turn, first: int, in_container: bool) -> Encod
         Unstorable: a part can't be written as JSON.
         TooLargeForStore: a message has more than `MOST_BYTES` without its large texts.
     """
-    prefix = f"{head.incarnation}.{turn_hash(turn.id)}"
+    prefix = f"{head.incarnation}.{digest(turn.id)}"
     messages: list[Document] = []
     parts: dict[str, list[Document]] = {}
     place = "system"
@@ -235,7 +230,9 @@ def decode_message(record: Record, index: int, blobs: dict[str, dict[str, Any]])
     try:
         stored = msgspec.convert(blobs[record.messages[index][0]], Content)
         if record.place != INDEX and not stored.json:  # an agent of the cluster wrote it
-            message = msgspec.structs.replace(from_structured(stored.message), metadata=_of_agent(record))
+            message = msgspec.structs.replace(
+                from_structured(stored.message), metadata=Metadata(created=record.updated)
+            )
             return StoredMessage(record.first + index, record.turn, record.turn_id, message)
         role = msgspec.convert("user" if stored.message["role"] == "tool" else stored.message["role"], Role)
         content = msgspec.json.decode(stored.json) if stored.json else stored.message["content"]
@@ -247,10 +244,6 @@ def decode_message(record: Record, index: int, blobs: dict[str, dict[str, Any]])
         reason = f"Message {record.first + index} of the session can't be read ({error!r}). Delete the session"
         raise UnreadableSession(reason) from error
     return StoredMessage(record.first + index, record.turn, record.turn_id, message)
-
-
-def _of_agent(record: Record) -> Metadata:
-    return Metadata(created=record.updated)
 
 
 def turns_of_agent(last: Record, added: Sequence[tuple[Reference, Message]], now: float) -> list[Record]:

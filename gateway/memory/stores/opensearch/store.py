@@ -1,7 +1,7 @@
 """Sessions on an OpenSearch cluster: messages in a memory container or in an index of the gateway's own.
 
 In which order a session's turns come, and which of two writers wins, is decided in the gateway's own index in both
-cases, because only there a document can be created on the condition that it does not exist (`opensearch_documents`).
+cases, because only there a document can be created on the condition that it does not exist (`documents.py`).
 Every turn's record names the place of its messages, so sessions go on when a cluster is upgraded and `auto` chooses
 another place.
 """
@@ -9,9 +9,8 @@ another place.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
@@ -23,18 +22,9 @@ from gateway.memory.store import (
     SessionConflict,
     SessionNotFound,
     StoreError,
-    StoreUnavailable,
     UnreadableSession,
 )
-from gateway.memory.stores.opensearch.cluster import BLOCKED, Cluster, ClusterError
-from gateway.memory.stores.opensearch.container import (
-    ContainerMessages,
-    container_exists,
-    delete_container,
-    is_unfit,
-    lacks_containers,
-    make_container,
-)
+from gateway.memory.stores.opensearch.cluster import Cluster, ClusterError
 from gateway.memory.stores.opensearch.documents import (
     INDEX,
     EncodedTurn,
@@ -48,144 +38,10 @@ from gateway.memory.stores.opensearch.documents import (
     references,
     turns_of_agent,
 )
-from gateway.memory.stores.opensearch.index import IndexMessages, Messages, make_indices
+from gateway.memory.stores.opensearch.places import Messages, Places
 from gateway.memory.stores.opensearch.turns import Turns
 from gateway.observe.logs import Logger, configure
-
-_CONTAINERS_SINCE = (3, 3)
-_CLAIM = "container"
-"""Id of the document that names the container, so that all gateways use the same one."""
-
-
-class Places:
-    """The places of a cluster. sessions: the index of heads and records; it also names the container."""
-
-    def __init__(self, cluster: Cluster, settings: Settings, log: Logger) -> None:
-        self.sessions = f"{settings.prefix}-memory-sessions"
-        self._messages = f"{settings.prefix}-memory-messages"
-        self._cluster = cluster
-        self._settings = settings
-        self._log = log
-        self._unfit_version = ""
-        """The version of the cluster whose containers were tried, and don't serve."""
-        self._proved = ("", "")
-        """The container that serves, and the version of the cluster on which it was proved."""
-
-    async def choose(self) -> Messages:
-        """Return the place for new messages, by `kind` and what the cluster has. Make the indices and the container.
-
-        Raises:
-            StoreUnavailable: the cluster has not what `kind` needs.
-        """
-        await make_indices(self._cluster, self.sessions, self._messages)
-        kind = self._settings.kind
-        if kind == "index":
-            return self.at(INDEX)
-        version = await self._version()
-        if kind == "auto" and not self._may_have_containers(version):
-            return self.at(INDEX)
-        try:
-            return self.at(await self._container(version))
-        except ClusterError as error:
-            if kind == "container":
-                raise StoreUnavailable(
-                    f"{error}. `memory.opensearch.kind: container` needs ML Commons 3.3 or later with "
-                    "`plugins.ml_commons.agentic_memory_enabled`, and containers that can be searched (docs/operate/"
-                    "memory.md); `index` needs neither"
-                ) from None
-            if not is_unfit(error):
-                raise
-            if not lacks_containers(error):  # which an operator may change
-                self._unfit_version = version
-            self._log.warning("memory kept in index", reason=str(error))
-            return self.at(INDEX)
-
-    def at(self, place: str) -> Messages:
-        """Return the place that a record names."""
-        if place == INDEX:
-            return IndexMessages(self._cluster, self._messages)
-        return ContainerMessages(self._cluster, place)
-
-    def is_unfit(self, place: str) -> bool:
-        """Return whether the place is a container on a cluster whose containers were tried, and don't serve."""
-        return place != INDEX and bool(self._unfit_version)
-
-    async def all(self) -> set[str]:
-        """Return the places where messages may be."""
-        claimed = await self._claimed()
-        return {INDEX, claimed} if claimed else {INDEX}
-
-    def _may_have_containers(self, version: str) -> bool:
-        return _numbers(version, self._cluster.url) >= _CONTAINERS_SINCE and version != self._unfit_version
-
-    async def _version(self) -> str:
-        """Return the cluster's version, such as ``3.6.0``; "" if it does not say."""
-        answer = await self._cluster.call("GET", "/")
-        version = answer.get("version")
-        return str(version.get("number", "")) if isinstance(version, dict) else ""
-
-    async def _container(self, version: str) -> str:
-        """Return the id of the gateways' container; make it if there is none.
-
-        It is proved by the first use of this store, and again on another version of the cluster.
-        """
-        claim = await self._claim()
-        container = _container_in(claim) if claim else ""
-        is_made = not container or not await container_exists(self._cluster, container)
-        if not is_made and (container, version) == self._proved:
-            return container
-        if is_made:
-            container = await make_container(self._cluster, self._settings.prefix)
-        try:
-            await ContainerMessages(self._cluster, container).prove()
-        except StoreError as error:
-            if not is_made and isinstance(error, ClusterError) and error.type == BLOCKED:
-                return container  # it takes no writes at present, and its sessions can be read
-            if is_made:
-                with contextlib.suppress(StoreError):  # the first error counts
-                    await delete_container(self._cluster, container)
-            raise
-        if is_made and not await self._write_claim(container, claim):  # another gateway was faster
-            await delete_container(self._cluster, container)
-            return await self._claimed() or container
-        self._proved = (container, version)
-        return container
-
-    async def _write_claim(self, container: str, earlier: dict[str, Any] | None) -> bool:
-        """Name the gateways' container. Return False if another gateway named one since `earlier` was read."""
-        place = {"_index": self.sessions, "_id": _CLAIM}
-        action: dict[str, Any] = {"create": place}
-        if earlier:
-            condition = {"if_seq_no": earlier["_seq_no"], "if_primary_term": earlier["_primary_term"]}
-            action = {"index": {**place, **condition}}
-        claim = msgspec.json.encode({"kind": _CLAIM, "body": {"id": container}})
-        [status] = await self._cluster.write([(action, claim)])
-        return status != 409
-
-    async def _claimed(self) -> str:
-        """Return the id of the container that the gateways use, "" if they use none."""
-        claim = await self._claim()
-        return _container_in(claim) if claim else ""
-
-    async def _claim(self) -> dict[str, Any] | None:
-        """Return the document that names the container, None if there is none."""
-        return (await self._cluster.get_documents(self.sessions, [_CLAIM])).get(_CLAIM)
-
-
-def _container_in(claim: dict[str, Any]) -> str:
-    return str(claim["_source"]["body"]["id"])
-
-
-def _numbers(version: str, url: str) -> tuple[int, ...]:
-    """Return a version's numbers: (3, 6, 0).
-
-    Raises:
-        StoreUnavailable: it has none.
-    """
-    try:
-        return tuple(int(part) for part in version.split("-")[0].split("."))
-    except ValueError:
-        raise StoreUnavailable(f"{url} does not say its version: name the `kind` in `memory.opensearch`") from None
+from gateway.offload import Background
 
 
 class OpenSearchStore:
@@ -207,7 +63,7 @@ class OpenSearchStore:
         self._turns = Turns(self._cluster, self._places.sessions, self._log)
         self._messages: Messages | None = None
         self._starting = asyncio.Lock()
-        self._deletions: set[asyncio.Task[None]] = set()
+        self._deletions = Background()
 
     async def start(self) -> None:
         """Choose where messages are written; make the indices and the container. The next call tries again if it fails.
@@ -224,13 +80,11 @@ class OpenSearchStore:
             self._log.warning("deletions not finished", reason=str(error))
             return
         if interrupted:
-            self._in_background(self._finish_deletions(interrupted))
+            self._deletions.run(self._finish_deletions(interrupted))
 
     async def close(self) -> None:
         """Close the connections. A deletion that is under way is finished by the next `start`."""
-        for task in self._deletions:
-            task.cancel()
-        await asyncio.gather(*self._deletions, return_exceptions=True)
+        await self._deletions.close()
         await self._cluster.close()
 
     async def probe(self, size: int) -> None:
@@ -367,7 +221,7 @@ class OpenSearchStore:
         if head is None:
             return False
         [last] = await self._turns.last([head])
-        await asyncio.shield(self._in_background(self._delete(head, last)))
+        await asyncio.shield(self._deletions.run(self._delete(head, last)))
         return last is not None
 
     async def _delete(self, head: Head, last: Record | None) -> None:
@@ -438,12 +292,6 @@ class OpenSearchStore:
         if session is None:
             raise UnreadableSession(f"The system text of session {head.key.id} is missing. Delete the session")
         return session
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._deletions.add(task)
-        task.add_done_callback(self._deletions.discard)
-        return task
 
 
 async def _write(messages: Messages, head: Head, record: Record, encoded: EncodedTurn) -> Record:

@@ -1,4 +1,4 @@
-"""Heads and records of sessions in the gateway's own index: what `opensearch_documents` describes, read and written."""
+"""Heads and records of sessions in the gateway's own index: what `documents.py` describes, read and written."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gateway.memory.stores.opensearch.cluster import Cluster
 from gateway.memory.stores.opensearch.documents import (
     Head,
     Record,
+    digest,
     head_id,
     owner_hash,
     read_head,
     read_record,
     record_id,
     session_of,
-    turn_hash,
 )
-from gateway.memory.stores.opensearch.index import delete_incarnation, probe_index
+from gateway.memory.stores.opensearch.places import delete_incarnation, probe_index
 from gateway.observe.logs import Logger
 
 _PAGE = 64
@@ -256,7 +256,7 @@ class Turns:
 
 
 def _number_id(head: Head, turn_id: str) -> str:
-    return f"{head.incarnation}.id.{turn_hash(turn_id)}"
+    return f"{head.incarnation}.id.{digest(turn_id)}"
 
 
 def _document(head: Head, kind: str, body: Any) -> bytes:

@@ -25,13 +25,13 @@ from typing import ClassVar, TypeVar
 from gateway.memory.copying import copy_session
 from gateway.memory.model import Owner, Page, Session, SessionKey, SessionPage, Turn
 from gateway.memory.store import NEWEST, Store, StoreUnavailable, UnknownPosition, UnreadableSession, Unstorable
-from gateway.memory.stores.strands.paths import (
+from gateway.memory.stores.strands.session import (
+    SessionFiles,
     find_agents,
     key_of,
+    read_state,
 )
-from gateway.memory.stores.strands.session import SessionFiles, read_state
-from gateway.storage.atomic_files import Write, locked_file, write_files
-from gateway.storage.paths import UnusableFile, expand, make_directory, unusable
+from gateway.storage.files import UnusableFile, Write, expand, locked_file, make_directory, unusable, write_files
 
 _T = TypeVar("_T")
 

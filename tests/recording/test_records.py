@@ -15,7 +15,7 @@ from gateway.observe.record import Body
 from gateway.observe.redaction import Redactor
 from gateway.observe.secrets import Secrets
 from gateway.proxy.capture import BodyCopy
-from gateway.recording.bodies import BodyMaker
+from gateway.recording.records import BodyMaker, read_conversation
 from tests.conftest import examples
 from tests.observe.test_redaction import CANARY, PLAIN, WITH_SECRET, WRITERS
 
@@ -102,3 +102,21 @@ def test_a_medium_that_came_in_pieces_is_one(is_chunked: bool) -> None:
     digest = hashlib.sha256(base64.b64decode(PNG)).hexdigest()
     assert body.text == f'{{"data": "[MEDIA type=image/png length=208 sha256={digest}]"}}'
     assert kept == [(digest, "image/png", base64.b64decode(PNG))]
+
+
+@pytest.mark.parametrize(
+    ("request_body", "response", "expected"),
+    [
+        (b'{"input": "x"}', b'{"inference_results": []}', ""),
+        (b'{"input": "x", "parameters": {"memory_id" : "gws-1"}}', b"", "gws-1"),
+        (b'{"parameters": {"session_id":"s_1"}}', b"{}", "s_1"),
+        (b"{}", b'{"inference_results":[{"output":[{"name":"memory_id","result":"m1"},{"name":"x"}]}]}', "m1"),
+        (b'{"parameters": {"memory_id": "old"}}', b'{"message": {}, "memory_id": "new"}', "new"),
+        (b"{}", b'data: {"inference_results":[{"output":[{"name":"memory_id","result":"m1"}]}]}\n\n', "m1"),
+        (rb'{"input": "say \"memory_id\": \"no\""}', b"", ""),
+        (b'{"input": "' + b"A" * 200_000 + b'", "parameters": {"memory_id": "late"}}', b"", "late"),
+        (b'{"parameters": {"memory_id": 7}}', b"", ""),
+    ],
+)
+def test_the_id_of_the_conversation(request_body: bytes, response: bytes, expected: str) -> None:
+    assert read_conversation(request_body, response) == expected

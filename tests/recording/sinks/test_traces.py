@@ -29,8 +29,7 @@ from gateway.observe.record import (
     Usage,
 )
 from gateway.providers import registry
-from gateway.recording.sinks.spans import ATTRIBUTES, KIND, MESSAGES, PROVIDERS, UPSTREAM, provider_name
-from gateway.recording.sinks.traces import TraceSink
+from gateway.recording.sinks.traces import ATTRIBUTES, KIND, MESSAGES, PROVIDERS, UPSTREAM, TraceSink, provider_name
 from gateway.recording.store import StoreError
 from tests.docs.pages import page
 from tests.recording.records import record
@@ -387,7 +386,7 @@ def test_a_medium_is_never_whole() -> None:
 def test_the_sdk_is_imported_only_where_spans_are_made() -> None:
     gateway = Path(__file__).parents[3] / "gateway"
     users = {path.name for path in gateway.rglob("*.py") if "from opentelemetry" in path.read_text()}
-    assert users == {"spans.py", "traces.py"}
+    assert users == {"traces.py"}
 
 
 def test_bytes_that_are_no_text_arrive_as_question_marks() -> None:

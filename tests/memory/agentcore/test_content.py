@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.memory.store import UnreadableSession
-from gateway.memory.stores.agentcore.envelope import (
+from gateway.memory.stores.agentcore.content import (
     BlobType,
     Envelope,
     MalformedBlob,
