@@ -52,9 +52,9 @@ class AdapterError(Exception):
         self.fault = fault
 
 
-def refuse(status: int, message: str, place: str = "", code: str = "") -> AdapterError:
+def refuse(status: int, message: str, place: str = "") -> AdapterError:
     """Return the error for a request that an adapter refuses itself."""
-    return AdapterError(Fault(status, "ValidationException", message, code, place))
+    return AdapterError(Fault(status, "ValidationException", message, place=place))
 
 
 def of_gateway(error: GatewayError) -> AdapterError:

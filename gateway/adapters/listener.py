@@ -26,9 +26,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway.adapters.errors import INTERNAL
 from gateway.adapters.requests import Place
-from gateway.config.adapters import Adapters
 from gateway.config.consistency import is_local
-from gateway.config.schema import ClientTimeouts
+from gateway.config.schema import Adapters, ClientTimeouts
 from gateway.config.types import YEAR
 from gateway.notices import HEADER
 from gateway.observe.logs import Logger

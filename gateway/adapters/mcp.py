@@ -38,7 +38,7 @@ from gateway.adapters.errors import INTERNAL, AdapterError, Fault, refuse, reloc
 from gateway.adapters.requests import OF_STREAMS, Place, address_of, read_body
 from gateway.adapters.run import RunInput, RunResult
 from gateway.codes import CODES
-from gateway.config.adapters import McpTool
+from gateway.config.schema import McpTool
 from gateway.execute.run_events import CallStart, RunEvent, TextDelta
 from gateway.ports import SessionUse
 from gateway.unified.limits import SMALL_TEXT

@@ -18,8 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gateway.adapters.errors import INTERNAL_ERROR, AdapterError, Fault, of_answer, of_gateway, refuse, relocated
-from gateway.adapters.openai_chat import finish_reason
-from gateway.adapters.openai_common import (
+from gateway.adapters.openai_chat import (
     NO_TOOLS,
     SAMPLING_LEFT_OUT,
     TOOLS_LEFT_OUT,
@@ -28,6 +27,7 @@ from gateway.adapters.openai_common import (
     answer_whole,
     answering,
     check_members,
+    finish_reason,
     read_tools,
     takes,
 )
@@ -35,7 +35,6 @@ from gateway.adapters.requests import Conversation, Place, RunScope, address_of,
 from gateway.adapters.run import AgentRun, RunInput, RunResult
 from gateway.errors import GatewayError
 from gateway.execute.run_events import RunEnded, RunEvent, TextDelta, ToolResult
-from gateway.memory.model import StoredMessage
 from gateway.mlcommons.profile import AgentProfile
 from gateway.offload import run_here_if
 from gateway.ports import SessionUse
@@ -203,11 +202,6 @@ def read_items(written: Any) -> tuple[list[dict[str, Any]], list[int]]:
     return turns, items
 
 
-def earlier_turns(messages: Sequence[StoredMessage]) -> list[dict[str, Any]]:
-    """Return stored messages as those of an `input`."""
-    return [{"role": stored.message.role, "content": list(stored.message.content)} for stored in messages]
-
-
 # Answers
 
 
@@ -339,20 +333,10 @@ async def write_stream(run: RunScope, answer: Answer) -> AsyncGenerator[bytes, N
 
 
 class Responses:
-    """The routes of the Responses API. place: returns the parts under the settings in effect."""
+    """The handlers of the Responses API. place: returns the parts under the settings in effect."""
 
     def __init__(self, place: Callable[[], Place]) -> None:
         self._place = place
-
-    def routes(self) -> Sequence[Route]:
-        """Return the routes."""
-        return [
-            Route("/v1/responses", answering(self.create, "input"), methods=["POST"]),
-            Route("/v1/responses/{id}", answering(self.show, "input"), methods=["GET"]),
-            Route("/v1/responses/{id}", answering(self.delete, "input"), methods=["DELETE"]),
-            Route("/v1/responses/{id}/input_items", answering(_refuse_input_items), methods=["GET"]),
-            Route("/v1/responses/{id}/cancel", answering(_refuse_cancel), methods=["POST"]),
-        ]
 
     async def create(self, request: Request) -> Response:
         """Run an agent.
@@ -484,13 +468,14 @@ async def _in_session(
         raise refuse(400, text, "previous_response_id")
     conversation = await _conversation(place, agent, before, caller)
     new = ResponseId(agent.id, before.thread, conversation.turns + 1)
-    if not asked.stores:
-        turns = earlier_turns([one for one in conversation.messages if one.turn <= before.turn])
-        return [*turns, *asked.turns], new, SessionUse("")
-    session = SessionUse(_thread(before), inherits_system=False)
-    if before.turn == conversation.messages[-1].turn:
+    session = SessionUse(_thread(before), inherits_system=False) if asked.stores else SessionUse("")
+    if asked.stores and before.turn == conversation.messages[-1].turn:
         return asked.turns, new, session
-    turns = earlier_turns([one for one in conversation.messages if one.turn <= before.turn])
+    turns = [
+        {"role": stored.message.role, "content": list(stored.message.content)}
+        for stored in conversation.messages
+        if stored.turn <= before.turn
+    ]
     return [*turns, *asked.turns], new, session
 
 
@@ -546,4 +531,11 @@ async def _begin(place: Place, given: RunInput, asked: ResponsesRequest, sent: i
 
 def routes(place: Callable[[], Place]) -> Sequence[Route]:
     """Return the routes of the adapter."""
-    return Responses(place).routes()
+    api = Responses(place)
+    return [
+        Route("/v1/responses", answering(api.create, "input"), methods=["POST"]),
+        Route("/v1/responses/{id}", answering(api.show, "input"), methods=["GET"]),
+        Route("/v1/responses/{id}", answering(api.delete, "input"), methods=["DELETE"]),
+        Route("/v1/responses/{id}/input_items", answering(_refuse_input_items), methods=["GET"]),
+        Route("/v1/responses/{id}/cancel", answering(_refuse_cancel), methods=["POST"]),
+    ]

@@ -1,9 +1,11 @@
-"""Requests to the adapters' port and their answers: bodies, clients that leave, event streams."""
+"""Requests to the adapters' port and their answers: callers, bodies, clients that leave, event streams."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import hashlib
+import hmac
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -13,11 +15,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from gateway.adapters.agents import Agents, Profiles
-from gateway.adapters.callers import Callers
 from gateway.adapters.errors import AdapterError, Fault, refuse
 from gateway.adapters.run import AgentRun, RunInput, begin_run
 from gateway.agents.rules import keeps_sessions
-from gateway.config.schema import Settings
+from gateway.config.schema import AdapterKey, Settings
 from gateway.errors import InvalidInput, MemoryUnavailable
 from gateway.memory.model import StoredMessage
 from gateway.memory.owner import is_signed, knows_users, owner_of, thread_key
@@ -29,6 +30,49 @@ from gateway.notices import HEADER
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.proxy.data_port import DataPort
+
+_LEFT_OUT = frozenset(
+    {
+        "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "cookie",
+        "expect", "keep-alive", "origin", "proxy-connection", "referer", "te", "trailer",
+        "transfer-encoding", "upgrade",
+    }
+)  # fmt: skip
+"""Headers of the connection, of the body, and of the page that sends the request."""
+_PREFIXES = ("mcp-", "sec-")
+"""Of headers of MCP, and of pages."""
+_BEARER = "bearer "
+
+
+class Callers:
+    """Replaces keys by the credentials that they stand for. Keys are compared in constant time, and never sent on."""
+
+    def __init__(self, keys: Sequence[AdapterKey]) -> None:
+        self._keys = [(_digest(entry.key.reveal()), entry.authorization.reveal()) for entry in keys]
+
+    def headers(self, sent: Iterable[tuple[bytes, bytes]]) -> CIMultiDict[str]:
+        """Return the headers that say who the caller is, or of what trace the request is. sent: all headers."""
+        headers: CIMultiDict[str] = CIMultiDict()
+        for raw_name, raw_value in sent:
+            name, value = raw_name.decode("ascii").lower(), raw_value.decode("utf-8", "surrogateescape").strip()
+            if name in _LEFT_OUT or name.startswith(_PREFIXES):
+                continue
+            headers.add(name, self._credentials(value) if name == "authorization" else value)
+        return headers
+
+    def _credentials(self, value: str) -> str:
+        if value[: len(_BEARER)].lower() != _BEARER:
+            return value
+        given, stands_for = _digest(value[len(_BEARER) :].strip()), value
+        for key, authorization in self._keys:
+            if hmac.compare_digest(given, key):
+                stands_for = authorization
+        return stands_for
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
 
 EVENTS = "text/event-stream"
 COMMENT = b":\n\n"

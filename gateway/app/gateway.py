@@ -1,4 +1,7 @@
-"""The composition root: builds the gateway from its settings, starts, reloads and stops it."""
+"""The composition root: builds the gateway from its settings, starts, reloads and stops it.
+
+Or the gateway is an aiohttp application, to be run, nested or given middlewares by another program.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,19 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+
+from aiohttp import web
 
 from gateway.admin.application import AdminListener, Reloads, build_application
 from gateway.admin.pages import AdminPages
 from gateway.app.adapters import adapters_of, place_of
-from gateway.app.wiring import Runtime, UseCase, build_use_case
+from gateway.app.wiring import Runtime, UseCase, build_use_case, log_of, running
+from gateway.config.load import check_reload
 from gateway.config.schema import Agents, Listen, Secret, Settings
-from gateway.config.source import check_reload
-from gateway.observe.logs import Logger, configure, warn_of_payloads
+from gateway.observe.logs import Logger, warn_of_payloads
 from gateway.observe.metrics import Metrics, Nodes, Sizes
-from gateway.proxy.application import RUNNER_OPTIONS as RUNNER_OPTIONS
-from gateway.proxy.application import AiohttpListener
+from gateway.proxy.application import AiohttpListener, Application
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.listener import DataListener
 from gateway.recording.recorder import Recording
@@ -284,5 +288,30 @@ def build(
     Raises:
         ConfigError: as `Gateway`.
     """
-    log = log or configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
+    log = log or log_of(settings)
     return Gateway(settings, use_case or build_use_case(), log, sinks, is_worker)
+
+
+def create_app(settings: Settings, use_case: UseCase | None = None, log: Logger | None = None) -> web.Application:
+    """Make an aiohttp application that is the gateway, to be run, nested or given middlewares.
+
+    It answers every request for which the application has no route of its own. Run it with `auto_decompress=False`, so
+    that bodies are relayed unchanged, and with `handler_cancellation=True`, so that a client that has gone ends its
+    request; `gateway.app.RUNNER_OPTIONS` holds both. It has no admin port, and listens where its runner says.
+
+    Raises:
+        ConfigError: as `Gateway`; on startup also a file that the settings name can't be used.
+    """
+    log = log or log_of(settings)
+    metrics = Metrics()
+    recording = Recording(settings, log, metrics)
+    runtime = Runtime(settings, use_case or build_use_case(), log, metrics, recording.recorder)
+
+    async def run(_: web.Application) -> AsyncIterator[None]:
+        async with running(runtime, recording):
+            yield
+
+    app = web.Application()
+    Application(runtime.port).add_to(app)
+    app.cleanup_ctx.append(run)
+    return app

@@ -13,9 +13,10 @@ from typing import Any
 
 from gateway.app.gateway import build
 from gateway.app.reloading import SettingsReload
+from gateway.app.wiring import log_of
+from gateway.config.load import Source
 from gateway.config.schema import Settings
-from gateway.config.source import Source
-from gateway.observe.logs import Logger, configure
+from gateway.observe.logs import Logger
 
 _KEPT_MEMORY = 32 << 20
 """Bytes of freed memory that the process keeps. glibc gives back more than 256 KB at once, and the kernel clears each
@@ -141,5 +142,5 @@ async def _reload_when(hang_up: asyncio.Event, reloads: SettingsReload) -> None:
 
 
 def _log(settings: Settings, worker: int | None) -> Logger:
-    log = configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
+    log = log_of(settings)
     return log if worker is None else log.bind(worker=worker)

@@ -39,16 +39,15 @@ from gateway.admin.application import (
     json_page,
 )
 from gateway.admin.pages import DROP_PROFILES, show_settings
-from gateway.app.checks import load_checked
 from gateway.app.process import RELOAD as RELOAD_WORD
 from gateway.app.process import STOP_NOW, StopSignals, on_hang_up
 from gateway.app.process import serve as run_gateway
-from gateway.app.reloading import SettingsReload
-from gateway.config.load import ConfigError
+from gateway.app.reloading import SettingsReload, load_checked
+from gateway.app.wiring import log_of
+from gateway.config.load import ConfigError, Source
 from gateway.config.schema import Secret, Settings
-from gateway.config.source import Source
 from gateway.inspector.access import INSPECTOR
-from gateway.observe.logs import Logger, configure
+from gateway.observe.logs import Logger
 from gateway.observe.metrics import CONTENT_TYPE
 from gateway.proxy.acceptor import UNIX, bind
 
@@ -427,7 +426,7 @@ class Supervisor:
             self._tell_all(RELOAD_WORD)
 
     async def _apply(self, settings: Settings) -> None:
-        self.settings, self.log = settings, _log(settings)
+        self.settings, self.log = settings, log_of(settings)
         self._pages.token = settings.listen.admin_token
 
     def _tell_all(self, word: bytes) -> None:
@@ -457,14 +456,10 @@ def serve(
     """
     content = source.read_content()
     settings = load_checked(lambda: source.load(content))
-    greet(settings, _log(settings))
+    greet(settings, log_of(settings))
     if settings.listen.workers == 1:
         return lambda: run_gateway(source)
-    return Supervisor(source, content, settings, _log(settings)).run
-
-
-def _log(settings: Settings) -> Logger:
-    return configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
+    return Supervisor(source, content, settings, log_of(settings)).run
 
 
 def run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -19,7 +19,7 @@ from gateway.memory.rest import SessionResources
 from gateway.memory.sessions import BusySessions, Delete, Sessions
 from gateway.memory.store import Store
 from gateway.memory.stores.registry import LazyStore, SharedResources, share_store
-from gateway.observe.logs import Logger
+from gateway.observe.logs import Logger, configure
 from gateway.observe.metrics import Metrics, NodeState
 from gateway.policy.budgets import Ledger
 from gateway.policy.policies import OpenPolicies
@@ -39,10 +39,15 @@ from gateway.recording.recorder import Recording
 from gateway.register.handler import Manager
 from gateway.routing.handler import RoutedHandler
 from gateway.routing.mirrors import Copy, Mirrors
-from gateway.routing.permission import RunPermission
-from gateway.routing.profiles import RoutedProfiles
+from gateway.routing.profiles import RoutedProfiles, RunPermission
 from gateway.routing.table import read_routes, shares
 from gateway.upstream.client import Upstream
+
+
+def log_of(settings: Settings) -> Logger:
+    """Return the log as the settings say."""
+    logs = settings.logs
+    return configure(logs.level, logs.format, payloads=logs.payloads)
 
 
 class UseCases(NamedTuple):

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from gateway.agents.rules import Rule
 from gateway.app import load_checked
+from gateway.cli.cluster import rules_of
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail
 from gateway.config.describe import effective
@@ -29,8 +29,7 @@ from gateway.migrate.connection import (
     connect_named,
 )
 from gateway.migrate.promote import routes_of
-from gateway.migrate.reading import NoSuchAgent, agent_ids, existing_agent
-from gateway.migrate.scan import scan
+from gateway.migrate.reading import NoSuchAgent, agent_ids, existing_agent, scan
 
 _EXAMPLES = """\
 mlc-gateway check-config -c config/gateway.yaml
@@ -83,7 +82,7 @@ def _compare(config: Path | None, user: str | None) -> list[ConfigProblem]:
         ClusterError: a cluster can't be reached, or its agents can't be read.
     """
     connected = connect(ClusterOptions(config=config, user=user))
-    rules = tuple(Rule(rule.agent, rule.provider or None) for rule in connected.settings.agents.rules)
+    rules = rules_of(connected)
     wrong = check_providers(scan(connected, connected.version, rules=rules).agents, rules)
     return wrong + list(_check_routes(connected))
 

@@ -9,8 +9,7 @@ import click
 
 from gateway.cli.cluster import cluster_options
 from gateway.cli.command import Command
-from gateway.cli.listing import form_options, show_rows
-from gateway.cli.output import PlainConsole, fail, print_json
+from gateway.cli.output import PlainConsole, fail, form_options, print_json, show_rows
 from gateway.migrate.cleanup import OLD, Leftover, leftovers, remove
 from gateway.migrate.connection import ClusterError, ClusterOptions, connect
 from gateway.migrate.search import words

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import click
+
+Run = Callable[..., int]
+"""The function of a command."""
+Decorator = Callable[[Run], Run]
 
 
 class ExitCode(NamedTuple):
@@ -60,6 +65,22 @@ FILE = click.Path(path_type=Path, readable=False)
 """A file name. The command that opens the file reports what is wrong with it."""
 
 
+config_option = click.option("-c", "--config", type=FILE, metavar="FILE", help="The gateway's settings.")
+"""The option of the commands that only read the settings."""
+
+
+class _Percent(click.FloatRange):
+    """A number from 0 to 100. The sign may follow it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; fail on one out of range."""
+        number: Any = value.strip().removesuffix("%").rstrip() if isinstance(value, str) else value
+        return float(super().convert(number, param, ctx))
+
+
+PERCENT = _Percent(0, 100)
+
+
 class _Url(click.ParamType[str]):
     """The address of a server, without a query."""
 
@@ -79,6 +100,26 @@ class _Url(click.ParamType[str]):
 URL = _Url()
 
 
+def collected(name: str, make: Callable[..., Any], options: Mapping[str, Decorator]) -> Callable[[Run], Run]:
+    """Return a decorator that adds options to a command. The function gets what `make` returns of their values.
+
+    name: of its argument. options: by the names of their values.
+    """
+
+    def decorate(function: Run) -> Run:
+        @functools.wraps(function)
+        def run(**values: Any) -> int:
+            own = {option: values.pop(option) for option in options}
+            return function(**{name: make(**own)}, **values)
+
+        command: Run = run
+        for option in reversed(list(options.values())):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 class ClusterOption(click.Option):
     """An option that says how to reach the cluster. The help lists these options apart."""
 
@@ -86,13 +127,13 @@ class ClusterOption(click.Option):
 class Command(click.Command):
     """A command of `mlc-gateway`. examples: command lines, one a line, for the help and the documentation.
 
-    group: the name of the group that it is in; "" for none.
+    full_name: with that of its group.
     """
 
-    def __init__(self, *args: Any, examples: str, group: str = "", **attributes: Any) -> None:
+    def __init__(self, *args: Any, examples: str, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.examples = examples
-        self.full_name = f"{group} {self.name}".lstrip()
+        self.full_name = str(self.name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; an option may be abbreviated."""
@@ -118,9 +159,17 @@ class Command(click.Command):
 class Group(click.Group):
     """A group of commands of `mlc-gateway`. examples: as for `Command`."""
 
+    command_class = Command
+
     def __init__(self, *args: Any, examples: str, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.examples = examples
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command of the group."""
+        super().add_command(cmd, name)
+        if isinstance(cmd, Command):
+            cmd.full_name = f"{self.name} {cmd.name}"
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order in which they were added."""

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.command import FILE, Command, Group
-from gateway.cli.memory_store import bar, config_option
-from gateway.cli.output import fail
+from gateway.cli.command import FILE, Group, config_option
+from gateway.cli.output import bar, fail, plural
 from gateway.cli.tail import filter_options
 from gateway.config.inspector import Inspector
 from gateway.config.load import ConfigError, load
@@ -41,7 +40,7 @@ def command() -> None:
     """
 
 
-@command.command("export", cls=Command, group="har", short_help="Write a HAR file.", examples=_OF_EXPORT)
+@command.command("export", short_help="Write a HAR file.", examples=_OF_EXPORT)
 @click.argument(
     "ids", nargs=-1, metavar="[EXCHANGE]...", help="Ids as `tail` prints them, or their beginnings (default: all)."
 )
@@ -82,13 +81,7 @@ def _named(store: SqliteStore, ids: Iterable[str]) -> Iterator[ExchangeRecord]:
     return (record for id in sorted(positions, key=positions.__getitem__) if (record := store.get(id)) is not None)
 
 
-@command.command(
-    "import",
-    cls=Command,
-    group="har",
-    short_help="Record the exchanges of a HAR file.",
-    examples=_EXAMPLES.split("\n")[3],
-)
+@command.command("import", short_help="Record the exchanges of a HAR file.", examples=_EXAMPLES.split("\n")[3])
 @click.argument("file", type=FILE, metavar="FILE")
 @config_option
 def import_(config: Path | None, file: Path) -> int:
@@ -114,8 +107,9 @@ def import_(config: Path | None, file: Path) -> int:
         return fail("har import", 2, f"{file} can't be read: {error.strerror}")
     except (ConfigError, StoreError) as error:
         return fail("har import", 2, str(error))
-    there = f"; {known} were there already" if (known := len(found) - len(records)) else ""
-    sys.stderr.write(f"{len(records)} exchanges imported{there}\n")
+    known = len(found) - len(records)
+    there = f"; {known} {'was' if known == 1 else 'were'} there already" if known else ""
+    sys.stderr.write(f"{len(records)} {plural(len(records), 'exchange')} imported{there}\n")
     kept = settings.sqlite.seconds
     if kept and (old := sum(record.started < time.time() - kept for record in records)):
         reason = f"{old} of them are older than inspector.sqlite.seconds, so a gateway that runs may soon delete them"

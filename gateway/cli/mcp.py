@@ -11,12 +11,11 @@ import click
 
 from gateway.app import load_checked, supervisor
 from gateway.app.adapters import serve_standard_streams
+from gateway.app.wiring import log_of
 from gateway.cli.check_config import report
 from gateway.cli.command import FILE, Command
 from gateway.cli.serve import overrides
-from gateway.config.load import ConfigError
-from gateway.config.source import Source
-from gateway.observe.logs import configure
+from gateway.config.load import ConfigError, Source
 from gateway.recording.store import StoreError
 
 AUTHORIZATION = "MLC_AUTHORIZATION"
@@ -41,7 +40,7 @@ def command(config: Path | None, upstream: str | None, log_level: str | None) ->
     source = Source(config, overrides(upstream=upstream, log_level=log_level))
     try:
         settings = load_checked(source.load)
-        log = configure(settings.logs.level, settings.logs.format, payloads=settings.logs.payloads)
+        log = log_of(settings)
         authorization = os.environ.get(AUTHORIZATION, "")
         supervisor.run_loop(lambda: serve_standard_streams(settings, log, authorization))
     except ConfigError as error:

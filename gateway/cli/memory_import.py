@@ -1,40 +1,41 @@
-"""``mlc-gateway memory import-cluster``: bring conversations of the cluster's own memory in as sessions."""
+"""``mlc-gateway memory import-cluster`` and ``import-agentcore``: bring conversations in as sessions.
+
+They are those of the cluster's own memory, of its memory containers, and of other programs in AgentCore Memory.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
+from gateway.agents.lookup import document_path
 from gateway.cli.cluster import cluster_options
-from gateway.cli.command import Command
-from gateway.cli.listing import form_options, show_rows
-from gateway.cli.memory_copy import Summary
-from gateway.cli.memory_store import bar, config_option, opened, run_reporting
-from gateway.cli.output import PlainConsole, fail
-from gateway.config.problems import ConfigError
+from gateway.cli.command import Command, config_option
+from gateway.cli.output import PlainConsole, bar, fail, form_options, plural, print_json, show_rows
+from gateway.config.load import ConfigError, load
 from gateway.config.schema import Settings
 from gateway.memory.copying import append_turns
+from gateway.memory.management import AmbiguousSession
 from gateway.memory.model import Message, Metadata, Owner, Turn, as_failed
 from gateway.memory.owner import caller_of, imported_key, knows_users
-from gateway.memory.store import Store, StoreError
+from gateway.memory.store import SessionNotFound, Store, StoreError
 from gateway.memory.stores.agentcore.foreign import ForeignSessions
+from gateway.memory.stores.registry import build_store, first_address
 from gateway.memory.stores.registry import check_store as check_settings
 from gateway.memory.stores.strands.mapping import starts_turn
-from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
-from gateway.migrate.reading import (
-    Exchange,
-    StoredByAgent,
-    existing_agent,
-    list_container_sessions,
-    list_conversations,
-    read_container_session,
-    read_conversation,
-)
+from gateway.memory.structured import from_structured
+from gateway.migrate.connection import Cluster, ClusterError, ClusterOptions, Connected, connect, refusal
+from gateway.migrate.reading import existing_agent
+from gateway.migrate.search import WINDOW
+from gateway.mlcommons.memory_form import show_original
 
 _EXAMPLES = """\
 mlc-gateway memory import-cluster -c config/gateway.yaml --agent my-agent-id --user bob
@@ -42,10 +43,67 @@ mlc-gateway memory import-cluster --url http://127.0.0.1:9200 --agent my-agent-i
 mlc-gateway memory import-cluster --agent my-agent-id --container HudiIZQBPX4mTe5Fl1Rb"""
 
 
+@asynccontextmanager
+async def opened(settings: Settings, name: str = "") -> AsyncIterator[Store]:
+    """Open the store `name`, by default that of the settings, and close it at the end.
+
+    Raises:
+        ConfigError: its settings are wrong. StoreError: it can't be used.
+    """
+    store = build_store(settings.memory, first_address(settings), name)
+    try:
+        await store.start()
+        yield store
+    finally:
+        await store.close()
+
+
+def run_reporting(
+    command: str, config: Path | Settings | None, work: Callable[[Settings], Coroutine[Any, Any, int]]
+) -> int:
+    """Run `work` with the settings, given or in a file. Report its error, and return the exit code."""
+    try:
+        return asyncio.run(work(config if isinstance(config, Settings) else load(config)))
+    except BrokenPipeError:
+        raise  # click ends the command
+    except (SessionNotFound, AmbiguousSession) as error:
+        return fail(command, 1, str(error))
+    except (ConfigError, StoreError, OSError) as error:
+        return fail(command, 2, str(error))
+
+
+class Summary(msgspec.Struct):
+    """What was done. copied, present: sessions. turns: those that were written. failed: session id → reason."""
+
+    copied: int = 0
+    present: int = 0
+    turns: int = 0
+    failed: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def add(self, turns: int) -> None:
+        """Count a session of which `turns` turns were written."""
+        self.turns += turns
+        self.copied += turns > 0
+        self.present += turns == 0
+
+    def report(self, as_json: bool, verb: str, more: dict[str, Any] | None = None) -> int:
+        """Print the summary, and return the exit code."""
+        for id, reason in self.failed.items():
+            sys.stderr.write(f"{id}: {reason}\n")
+        if as_json:
+            counts = {verb: self.copied, "present": self.present, "turns": self.turns, "failed": self.failed}
+            print_json({**counts, **(more or {})})
+        else:
+            sys.stdout.write(
+                f"{self.copied} {plural(self.copied, 'session')} {verb} ({self.turns} {plural(self.turns, 'turn')}), "
+                f"{self.present} already there, {len(self.failed)} failed\n"
+            )
+        return 1 if self.failed else 0
+
+
 @click.command(
     "import-cluster",
     cls=Command,
-    group="memory",
     short_help="Import an agent's conversations from the cluster's memory.",
     examples=_EXAMPLES,
 )
@@ -157,7 +215,8 @@ class Imported(msgspec.Struct, frozen=True):
         """Return the numbers as a sentence."""
         one = self.summary
         rest = f"{one.present} already there, {len(one.failed)} failed"
-        return f"Conversations that became sessions: {one.copied} ({one.turns} turns), {rest}."
+        turns = f"{one.turns} {plural(one.turns, 'turn')}"
+        return f"Conversations that became sessions: {one.copied} ({turns}), {rest}."
 
     def as_json(self, rules: Sequence[str]) -> dict[str, Any]:
         """Return JSON data. rules: those that the settings lack."""
@@ -234,7 +293,6 @@ def _show(new_ids: dict[str, str]) -> None:
 @click.command(
     "import-agentcore",
     cls=Command,
-    group="memory",
     short_help="Import sessions of other programs from AgentCore Memory.",
     examples="mlc-gateway memory import-agentcore -c config/gateway.yaml --actor user-1 --agent my-agent-id\n"
     "mlc-gateway memory import-agentcore --actor user-1 --agent my-agent-id session-7",
@@ -288,3 +346,126 @@ def import_agentcore(
         return report(summary, new_ids, as_json, {"left_out": left_out})
 
     return run_reporting("memory import-agentcore", config, work)
+
+
+# What the cluster keeps
+
+_PAGE = 1000
+_FAILED = "Agent execution failed: "
+"""How the response of a failed run begins (3.x). On 2.x, it has none (docs/evidence/facts.md)."""
+
+
+class Exchange(NamedTuple):
+    """A question with its answer. created: seconds since the epoch, 0 if unknown. answer: "" if the run failed."""
+
+    id: str
+    question: str
+    answer: str
+    created: float
+
+
+class StoredByAgent(NamedTuple):
+    """A message in a memory container. id: of its working memory. created: seconds since the epoch; 0 if unknown."""
+
+    id: str
+    message: Message
+    created: float
+
+
+def list_conversations(cluster: Cluster) -> Iterator[str]:
+    """Yield the ids of the conversations that the account may read, the last updated first.
+
+    Raises:
+        ClusterError: they can't be read.
+    """
+    for memory in _pages(cluster, "/_plugins/_ml/memory", "memories", ""):
+        yield str(memory["memory_id"])
+
+
+def read_conversation(cluster: Cluster, id: str) -> list[Exchange]:
+    """Return the questions and answers of a conversation, oldest first, as they were written.
+
+    Raises:
+        ClusterError: there is no such conversation, or it can't be read.
+    """
+    path = document_path("memory", id, "/messages")
+    return [
+        Exchange(
+            str(message["message_id"]),
+            show_original(str(message.get("input") or "")),
+            _answer(str(message.get("response") or "")),
+            _seconds(message.get("create_time")),
+        )
+        for message in _pages(cluster, path, "messages", id)
+    ]
+
+
+def list_container_sessions(cluster: Cluster, container: str) -> list[str]:
+    """Return the ids of the sessions in a memory container that the account may read, the last updated first.
+
+    Raises:
+        ClusterError: they can't be read.
+    """
+    hits = _search_container(cluster, container, "sessions", {"match_all": {}}, [{"last_updated_time": "desc"}])
+    return [id for id, _ in hits]
+
+
+def read_container_session(cluster: Cluster, container: str, session: str) -> list[StoredByAgent]:
+    """Return the messages of a session in a memory container as agents of type ``conversational_v2`` keep them.
+
+    Raises:
+        ClusterError: it can't be read.
+    """
+    query = {"bool": {"filter": [
+        {"term": {"namespace.session_id": session}}, {"term": {"metadata.type": "structured_message"}},
+    ]}}  # fmt: skip
+    found = []
+    for id, source in _search_container(cluster, container, "working", query, [{"message_id": "asc"}]):
+        try:
+            message = from_structured(source["structured_data_blob"]["message"])
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
+            raise ClusterError(f"The working memory {id} is no message of an agent: {error!r}") from error
+        created = source.get("created_time")
+        found.append(StoredByAgent(id, message, created / 1000 if isinstance(created, int | float) else 0.0))
+    return found
+
+
+def _search_container(
+    cluster: Cluster, container: str, kind: str, query: dict[str, Any], sort: list[dict[str, str]]
+) -> list[tuple[str, dict[str, Any]]]:
+    path = document_path("memory_containers", container, f"/memories/{kind}/_search")
+    status, body = cluster.call("POST", path, {"query": query, "sort": sort, "size": WINDOW})
+    if status != 200:
+        raise refusal(status, "read memories", "cluster:admin/opensearch/ml/memory_containers/memory/search", body)
+    hits = body.get("hits", {}).get("hits", [])
+    if len(hits) == WINDOW:
+        raise ClusterError(f"The container {container} has more than {WINDOW:,} of these: name sessions by id.")
+    return [(str(hit["_id"]), hit["_source"]) for hit in hits]
+
+
+def _answer(response: str) -> str:
+    return "" if response.startswith(_FAILED) else response
+
+
+def _seconds(time: Any) -> float:
+    try:
+        return datetime.fromisoformat(str(time)).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _pages(cluster: Cluster, path: str, name: str, id: str) -> Iterator[dict[str, Any]]:
+    start: int | None = 0
+    while start is not None:
+        query = f"?max_results={_PAGE}" + (f"&next_token={start}" if start else "")
+        status, body = cluster.call("GET", path + query)
+        if status == 404 and id:
+            raise ClusterError(f"The cluster has no conversation {id} that this account may read.")
+        if status != 200:
+            raise refusal(status, "read conversations", "cluster:admin/opensearch/ml/memory/*", body)
+        found = body.get(name)
+        if not isinstance(found, list):
+            raise ClusterError(f"GET {path} answered without a list of {name}.")
+        yield from found
+        following = body.get("next_token")
+        start = following if isinstance(following, int) and following > start else None

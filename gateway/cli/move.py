@@ -11,46 +11,51 @@ from typing import Any
 
 import click
 import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from gateway.agents.rules import rule_for
-from gateway.cli.cluster import cluster_options
+from gateway.cli.cluster import (
+    CredentialError,
+    ask_credential,
+    cluster_options,
+    confirm,
+    credentials_form,
+    interrupted_by_signals,
+    read_credentials,
+    rules_of,
+)
 from gateway.cli.command import FILE, Command
-from gateway.cli.listing import show_rows, text_or_json
-from gateway.cli.memory_import import Imported, check_store, import_conversations
-from gateway.cli.output import PlainConsole, fail, print_json, print_progress
+from gateway.cli.memory_import import Imported, check_store, import_conversations, list_conversations
+from gateway.cli.output import PlainConsole, fail, print_json, print_progress, show_rows, table_of, text_or_json
 from gateway.cli.rehearse import rehearsal_options
-from gateway.cli.upgrade import interrupted_by_signals, rules_of
 from gateway.config.edit import EditError
 from gateway.config.load import ConfigError
-from gateway.config.routes import AgentRoute
-from gateway.config.schema import AgentRule
+from gateway.config.schema import AgentRoute, AgentRule
 from gateway.execute.build import check_rules
 from gateway.memory.store import StoreError
 from gateway.migrate.backup import DIRECTORY, BackupError, lock_directory
 from gateway.migrate.connection import PASSWORD_THERE, ClusterError, ClusterOptions, Connected, connect, connect_named
 from gateway.migrate.display import next_command, next_shift, request_line
 from gateway.migrate.move import (
+    PLANNED,
     Failure,
     Judged,
     LeftBehind,
     MoveJournal,
     Mover,
+    RouteEdit,
+    add_targets,
     check_counterparts,
     documents_of,
     group_names,
     judge_references,
     read_all,
+    remove_targets,
 )
-from gateway.migrate.move_check import Check, as_json, check_copy
 from gateway.migrate.move_plan import CanNotMove, Copy, MovePlan, Note, Source, as_planned, notes_on_rules, plan_move
-from gateway.migrate.move_route import PLANNED, RouteEdit, add_targets, remove_targets
-from gateway.migrate.parking import CredentialError, ask_credential, credentials_form, read_credentials
-from gateway.migrate.reading import agent_ids, list_conversations, unified_api
-from gateway.migrate.rehearse import Kind
+from gateway.migrate.reading import agent_ids, unified_api
+from gateway.migrate.rehearse import Check, Kind, check_copy
 
 _EXAMPLES = """\
 mlc-gateway move -c config/gateway.yaml my-agent --to-cluster new --dry-run
@@ -253,7 +258,7 @@ class _Move:
         made = {old: new for old, new in new_ids.items() if new and not self._mover.is_finished(old)}
         try:
             if made:
-                remove_targets(self._config, self._options.to_cluster, made, write=True)
+                remove_targets(self._config, self._options.to_cluster, made)
         except (EditError, ConfigError, OSError) as error:
             left = f"{error}; routes may still name what was made"
         self._mover.undo()
@@ -264,7 +269,7 @@ class _Move:
         """Take the copies out of the routes, and remove them."""
         self._mover.look()
         ids = {agent: new for agent, new in self._new_ids().items() if new}
-        edit = remove_targets(self._config, self._options.to_cluster, ids, write=True)
+        edit = remove_targets(self._config, self._options.to_cluster, ids)
         removed = self._mover.undo(finished=True)
         if self._options.json:
             print_json({"result": "undone", "removed": removed, "settings": _edit_json(edit)})
@@ -307,11 +312,8 @@ class _Move:
             return
         named = "; ".join(f"{place} names {kind}/{id_}" for (kind, id_), place in broken.items())
         where = f"which {self._options.to_cluster} does not have, as far as can be seen"
-        if sys.stdin.isatty():
-            sys.stderr.write(f"{named}, {where}. Move all the same? [y/N] ")
-            sys.stderr.flush()
-            if input().strip().lower() in ("y", "yes"):
-                return
+        if confirm(f"{named}, {where}. Move all the same?"):
+            return
         raise ClusterError(
             f"{named}, {where}: say what each is called there with --map OLD=NEW, or add --keep-ids. "
             "Nothing was changed."
@@ -358,7 +360,7 @@ class _Move:
                     "id": agent,
                     "new_id": self._mover.new_id("agents", agent),
                     "route": result.edit.routes[agent].agent,
-                    "checks": [as_json(check) for check in result.checks[agent]],
+                    "checks": [{"request": check.request, **check.verdict.as_json()} for check in result.checks[agent]],
                 }
                 for agent in self._plan.agents
             ],
@@ -453,12 +455,13 @@ class _Move:
         others = [check for check in checks if not check.is_same]
         refused = [check.request for check in checks if check.verdict.kind is Kind.REFUSED_BY_BOTH]
         same = len(checks) - len(others) - len(refused)
-        line = f"{self._named(agent)}: {same} of {len(checks)} kinds of requests reach its LLM there as here"
+        reach = "reaches" if same == 1 else "reach"
+        line = f"{self._named(agent)}: {same} of {len(checks)} kinds of requests {reach} its LLM there as here"
         line += f"; both refuse {', '.join(refused)}" if refused else ""
         console.print(Text(line, "yellow" if others else "green"), soft_wrap=True)
         if not others:
             return
-        table = _table("request", "result", "what")
+        table = table_of("request", "result", "what")
         for check in others:
             verdict = check.verdict
             what = ", ".join((*verdict.differences, *verdict.codes))
@@ -506,13 +509,6 @@ def _remembers(rule: AgentRule | None) -> bool:
 
 def _loses(checks: Mapping[str, Sequence[Check]]) -> bool:
     return any(check.is_lost for one in checks.values() for check in one)
-
-
-def _table(*names: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name in names:
-        table.add_column(name, overflow="fold")
-    return table
 
 
 def _edit_json(edit: RouteEdit) -> dict[str, Any]:

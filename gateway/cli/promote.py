@@ -12,10 +12,9 @@ import click
 import msgspec
 
 from gateway.agents.lookup import document_path
-from gateway.cli.cluster import cluster_options
+from gateway.cli.cluster import CredentialError, ask_credential, cluster_options, read_credential, rules_of
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail, print_json
-from gateway.cli.upgrade import rules_of
 from gateway.config.load import ConfigError
 from gateway.execute.build import check_rules
 from gateway.migrate.connection import (
@@ -27,7 +26,6 @@ from gateway.migrate.connection import (
     connect,
 )
 from gateway.migrate.display import call_json, next_command, request_line
-from gateway.migrate.parking import CredentialError, ask_credential, read_credential
 from gateway.migrate.probe import QUESTION
 from gateway.migrate.promote import (
     V2,

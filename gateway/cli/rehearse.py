@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -11,18 +10,15 @@ from typing import Any
 import click
 import msgspec
 from msgspec.structs import replace
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from gateway.agents.lookup import read_version
-from gateway.cli.cluster import cluster_options
-from gateway.cli.command import FILE, Command
-from gateway.cli.listing import form_options
-from gateway.cli.output import PlainConsole, fail, print_json
-from gateway.cli.upgrade import rules_of
+from gateway.cli.cluster import cluster_options, rules_of
+from gateway.cli.command import FILE, PERCENT, Command
+from gateway.cli.output import PlainConsole, fail, form_options, plural, print_json, progress_bar, table_of
 from gateway.config.load import ConfigError
 from gateway.execute.body import is_json
 from gateway.execute.build import check_rules
@@ -31,10 +27,9 @@ from gateway.inspector.har import InvalidHar, body_bytes, read_har
 from gateway.inspector.repeatable import Medium, put_texts_back
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect, connect_named
 from gateway.migrate.display import next_command
-from gateway.migrate.move_check import rehearsed_agent
 from gateway.migrate.reading import NoSuchAgent, agent_ids, read_documents, with_run_agents
 from gateway.migrate.recorded import Options, RecordedRun, read_run
-from gateway.migrate.rehearse import Kind, Rehearsal, RehearsedAgent, Row, Tally
+from gateway.migrate.rehearse import Kind, Rehearsal, RehearsedAgent, Tally, rehearsed_agent
 from gateway.migrate.upgrade import Documents, Offer, offers
 from gateway.mlcommons.generations import version_notice
 from gateway.observe.record import ExchangeRecord
@@ -79,9 +74,7 @@ class _Options(msgspec.Struct, frozen=True):
 @click.option("--upgrade", is_flag=True, help="Compare with the agent as `mlc-gateway upgrade` would leave it.")
 @click.option("--on", "version", metavar="V", help="Compare with a cluster of this version, such as 3.8.0.")
 @click.option("--har", type=FILE, metavar="FILE", help="Take the requests from a HAR file, not from the inspector.")
-@click.option(
-    "--min-same", type=click.FloatRange(0, 100), metavar="PERCENT", help="Exit with 1 if fewer arrive the same."
-)
+@click.option("--min-same", type=PERCENT, metavar="PERCENT", help="Exit with 1 if fewer arrive the same.")
 @click.option("--ignore", "ignored", multiple=True, metavar="NAME", help="Difference that does not count; repeatable.")
 @form_options
 @cluster_options
@@ -303,12 +296,9 @@ def _no_medium(_: str) -> None:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on standard error if that is a terminal. Call the value with what is done, and the total."""
+    """Show a progress bar. Call the value with what is done, and the total."""
     columns = (TextColumn("rehearsing requests"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    shown = Console(stderr=True)
-    with Progress(
-        *columns, TimeRemainingColumn(), console=shown, transient=True, disable=not sys.stderr.isatty()
-    ) as bar:
+    with progress_bar(*columns, TimeRemainingColumn()) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -328,20 +318,10 @@ def _report(pair: _Pair, tally: Tally, options: _Options, met: bool) -> dict[str
         "same_percent": None if same is None else round(same, 3),
         "min_same": options.min_same,
         "met": met,
-        "rows": [_row(row) for row in tally.rows()],
-    }
-
-
-def _row(row: Row) -> dict[str, Any]:
-    verdict = row.verdict
-    return {
-        "result": verdict.kind.value,
-        "count": row.count,
-        "differences": list(verdict.differences),
-        "codes": list(verdict.codes),
-        "reason": verdict.reason,
-        "help": verdict.help,
-        "examples": row.examples,
+        "rows": [
+            {"result": row.verdict.kind.value, "count": row.count, **row.verdict.as_json(), "examples": row.examples}
+            for row in tally.rows()
+        ],
     }
 
 
@@ -363,7 +343,7 @@ def _show(console: Console, report: dict[str, Any], cluster: Connected, options:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = table_of()
     table.add_column("requests", justify="right", no_wrap=True)
     table.add_column("result", no_wrap=True)
     table.add_column("what", overflow="fold")
@@ -380,11 +360,13 @@ def _summary(report: dict[str, Any]) -> str:
     counts, same = report["counts"], report["same_percent"]
     refused = counts["arrives_now"] + counts["refused_by_both"]
     base = report["requests"] - refused
-    line = f"{counts['same']:,} of {base:,} requests arrive the same"
+    arrive = "arrives" if counts["same"] == 1 else "arrive"
+    line = f"{counts['same']:,} of {base:,} {plural(base, 'request')} {arrive} the same"
     if same is not None:
         line += f" ({same:g} %)"
     if refused:
-        line += f"; the old agent refuses {refused:,} more, which don't count"
+        which = "which doesn't count" if refused == 1 else "which don't count"
+        line += f"; the old agent refuses {refused:,} more, {which}"
     if report["min_same"] is not None:
         line += f"; --min-same {report['min_same']:g} is {'met' if report['met'] else 'not met'}"
     return f"{line}."

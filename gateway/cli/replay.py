@@ -17,9 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.cli.command import FILE, URL, Command
-from gateway.cli.listing import form_options
-from gateway.cli.memory_store import bar
-from gateway.cli.output import PlainConsole, fail, print_json
+from gateway.cli.output import PlainConsole, bar, fail, form_options, print_json
 from gateway.inspector.har import InvalidHar, read_har
 from gateway.inspector.repeatable import repeatable
 from gateway.inspector.replay import IGNORED, Options, Result, reason_to_skip, replay

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.cluster import cluster_options, gateway_option
+from gateway.cli.cluster import cluster_options, gateway_option, interrupted_by_signals
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import fail, print_progress
-from gateway.cli.upgrade import interrupted_by_signals
 from gateway.config.load import ConfigError
+from gateway.migrate.apply import Gone, Runner, UndoFailed
 from gateway.migrate.backup import DIRECTORY, BackupError, Journal, lock_directory
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
 from gateway.migrate.display import request_line
 from gateway.migrate.gateways import Gateways, NamedGateways
-from gateway.migrate.rollback import Gone, UndoFailed, roll_back
 
 _EXAMPLES = """\
 mlc-gateway rollback --url http://127.0.0.1:9200 mlc-backups/20260101T120000Z-connectors-abc.json
@@ -87,7 +86,7 @@ def _undo(cluster: Connected, path: Path, force: bool, gateways: Gateways) -> bo
         journal = Journal.load(path)  # again: until the lock was taken, another run may have changed it
         same = journal.is_of(cluster.url)
         try:
-            left = roll_back(cluster, journal, _print, force, gateways=gateways, accept_gone=same or force)
+            left = Runner(cluster, journal, _print, gateways=gateways).roll_back(force, accept_gone=same or force)
         except Gone as gone:
             _print(f"{path}: {gone}")
             return True

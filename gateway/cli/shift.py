@@ -14,22 +14,18 @@ from typing import Any
 import click
 import msgspec
 from msgspec.structs import asdict
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway.cli.command import FILE, Command
-from gateway.cli.listing import show_rows
-from gateway.cli.output import PlainConsole, fail, print_json
+from gateway.cli.command import FILE, PERCENT, Command
+from gateway.cli.output import PlainConsole, fail, plural, print_json, show_rows, table_of
 from gateway.config.edit import EditError
 from gateway.config.load import ConfigError, load
-from gateway.config.routes import AgentRoute
-from gateway.config.schema import Listen, Settings
+from gateway.config.schema import AgentRoute, Listen, Settings
 from gateway.migrate.connection import ClusterError, ClusterOptions, connect
 from gateway.migrate.gateways import ADMIN_TOKEN, AdminPort, GatewayFailed, admin_ports
 from gateway.migrate.reading import NoSuchAgent, agent_ids
-from gateway.migrate.reloading import Reloaded
 from gateway.migrate.route_figures import Figures, Reading, counts_since, figures_of, sum_counts
 from gateway.migrate.search import search_all
 from gateway.migrate.settings_file import SettingsFile, locked
@@ -37,6 +33,7 @@ from gateway.migrate.shift import (
     UPSTREAM,
     Change,
     NoRoute,
+    Reloaded,
     Result,
     ShiftError,
     carry_out,
@@ -99,7 +96,7 @@ class _Options(msgspec.Struct, frozen=True):
 )
 @click.option(
     "--percent",
-    type=click.FloatRange(0, 100),
+    type=PERCENT,
     metavar="PERCENT",
     help="Its share of new conversations. The other targets share the rest in the proportions that they have.",
 )
@@ -194,7 +191,7 @@ def _check_usage(options: _Options) -> None:
 
 def _ports(settings: Settings, options: _Options) -> dict[str, AdminPort]:
     """Return the gateways' admin ports by their addresses, without credentials."""
-    urls = options.gateways or (_own_address(settings.listen),)
+    urls = options.gateways or (own_address(settings.listen),)
     try:
         listen = load(options.config, secrets_of="listen").listen
     except ConfigError as error:  # it is not here: the gateways say if they need it, and how to give it
@@ -202,7 +199,7 @@ def _ports(settings: Settings, options: _Options) -> dict[str, AdminPort]:
     return {port.name: port for port in admin_ports(urls, listen.admin_token.reveal())}
 
 
-def _own_address(listen: Listen) -> str:
+def own_address(listen: Listen) -> str:
     """Return the address of the settings' admin port for this machine.
 
     Raises:
@@ -357,7 +354,7 @@ def _list(steps: Sequence[Step], route: AgentRoute, options: _Options) -> int:
     if not steps:
         console.print(f"No change of the route of {route.agent} was made by this command.")
         return 0
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = table_of()
     table.add_column("time (UTC)", no_wrap=True)
     table.add_column("change", no_wrap=True)
     table.add_column("shares of new conversations", overflow="fold")
@@ -428,7 +425,8 @@ def _judge(rows: Sequence[_Row], route: AgentRoute, options: _Options) -> tuple[
         return _NOT_JUDGED, f"Nothing to judge: no target but {route.agent} gets new conversations."
     if missing := [row for row in tried if not row.judged]:
         names = ", ".join(f"{row.agent} ({row.figures.runs:,})" for row in missing)
-        return _NOT_JUDGED, f"Not judged, as there were fewer than {options.min_runs:,} runs: {names}."
+        least = f"{options.min_runs:,} {plural(options.min_runs, 'run')}"
+        return _NOT_JUDGED, f"Not judged, as there were fewer than {least}: {names}."
     return 0, f"No more errors than {_percent(limit)}: {', '.join(row.agent for row in tried)}."
 
 
@@ -445,7 +443,7 @@ def _report(
     return {
         "route": route.agent,
         "since": since.time if since is not None else None,
-        "gateways": [{"url": url, "in_effect": url not in others} for url in gateways],
+        "gateways": [{"gateway": url, "in_effect": url not in others} for url in gateways],
         "targets": [
             {
                 "agent": row.agent,
@@ -490,7 +488,7 @@ def _show(
 
 
 def _table(rows: Sequence[_Row]) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = table_of()
     table.add_column("", no_wrap=True)
     for row in rows:
         table.add_column(Text(f"{row.agent}\non {row.cluster or UPSTREAM}"), overflow="fold")

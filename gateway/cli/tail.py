@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import os
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -15,9 +14,8 @@ import aiohttp
 import click
 from rich.text import Text
 
-from gateway.cli.command import URL, Command
-from gateway.cli.listing import form_options, join
-from gateway.cli.output import PlainConsole, fail, printable
+from gateway.cli.command import URL, Command, collected
+from gateway.cli.output import PlainConsole, fail, form_options, join, printable
 from gateway.migrate.gateways import ADMIN_TOKEN
 from gateway.observe.connect_errors import describe_connect_error, name_wrong_scheme
 
@@ -71,18 +69,12 @@ _OPTIONS = {
 }
 
 
-def filter_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the filters to a command; the function gets those that were given as one argument, `wanted`."""
-
-    @functools.wraps(function)
-    def collected(**values: Any) -> int:
-        given = {name: values.pop(name) for name in _OPTIONS}
-        return function(wanted={name: value for name, value in given.items() if value}, **values)
-
-    for name, text in reversed(_OPTIONS.items()):
-        collected = click.option(f"--{name}", default="", metavar=name.upper(), help=text)(collected)
-    return collected
-
+filter_options = collected(
+    "wanted",
+    lambda **given: {name: value for name, value in given.items() if value},
+    {name: click.option(f"--{name}", default="", metavar=name.upper(), help=text) for name, text in _OPTIONS.items()},
+)
+"""Adds the filters to a command; the function gets those that were given as one argument, `wanted`."""
 
 _EXAMPLES = """\
 mlc-gateway tail
@@ -140,7 +132,7 @@ async def _follow(url: str, filters: Mapping[str, str], as_json: bool) -> None:
                 sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
                 sys.stdout.flush()
             else:
-                for line in _lines(row, console.width):
+                for line in lines_of(row, console.width):
                     console.print(line, soft_wrap=True)
 
 
@@ -196,7 +188,7 @@ async def _refusal(url: str, response: aiohttp.ClientResponse) -> str:
     return f"{url}: {reason}"
 
 
-def _lines(row: Mapping[str, Any], width: int) -> Iterator[Text]:
+def lines_of(row: Mapping[str, Any], width: int) -> Iterator[Text]:
     """Yield an exchange as lines for a terminal: what does not fit into the first stands below it, never cut."""
     moment = datetime.fromtimestamp(row["started"]).astimezone().strftime("%H:%M:%S")
     status = row["status"]

@@ -5,33 +5,36 @@ from __future__ import annotations
 import secrets
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from signal import SIG_DFL, SIGHUP, SIGTERM, default_int_handler, getsignal, signal
 from typing import Any, Literal
 
 import click
 import msgspec
 
-from gateway.agents.rules import Rule
-from gateway.cli.cluster import cluster_options, gateway_option
+from gateway.cli.cluster import (
+    CredentialError,
+    ask_credential,
+    cluster_options,
+    confirm,
+    gateway_option,
+    interrupted_by_signals,
+    read_credential,
+    rules_of,
+)
 from gateway.cli.command import FILE, Command
-from gateway.cli.listing import text_or_json
-from gateway.cli.output import PlainConsole, fail, print_json, print_progress
+from gateway.cli.output import PlainConsole, fail, print_json, print_progress, text_or_json
 from gateway.config.load import ConfigError
 from gateway.delivery.template_change import Code
 from gateway.execute.build import check_rules
 from gateway.migrate import probe
-from gateway.migrate.apply import NeedsCredential
+from gateway.migrate.apply import Gone, NeedsCredential, RolledBack, Runner, UndoFailed
 from gateway.migrate.backup import DIRECTORY, BackupError, Journal, lock_directory, unfinished
 from gateway.migrate.connection import ClusterError, ClusterOptions, Connected, connect
 from gateway.migrate.display import as_json, next_command, request_line, show
 from gateway.migrate.gateways import NamedGateways
-from gateway.migrate.parking import CredentialError, ask_credential, read_credential
 from gateway.migrate.reading import agent_ids, read_documents
-from gateway.migrate.rollback import Gone, RolledBack, UndoFailed, carry_out, roll_back
 from gateway.migrate.steps import credential_names
 from gateway.migrate.upgrade import Documents, Offer, Refused, offers
 
@@ -51,19 +54,7 @@ Result = Literal["upgraded", "rolled back", "failed and undone", "half done"]
 UNCHANGED = "everything is as it was before; that was read back from the cluster"
 
 
-class RunOptions(msgspec.Struct, frozen=True):
-    """How an upgrade is made. See the options of ``mlc-gateway upgrade``."""
-
-    json: bool
-    shared: bool
-    credential_file: Path | None
-    ask_credential: bool
-    probe: Probe
-    backup_dir: Path
-    gateways: tuple[str, ...]
-
-
-class _Options(RunOptions, frozen=True):
+class _Options(msgspec.Struct, frozen=True):
     """The command's own options."""
 
     agents: tuple[str, ...]
@@ -72,6 +63,13 @@ class _Options(RunOptions, frozen=True):
     verbose: bool
     for_tools: bool
     resume: Path | None
+    json: bool
+    shared: bool
+    credential_file: Path | None
+    ask_credential: bool
+    probe: Probe
+    backup_dir: Path
+    gateways: tuple[str, ...]
 
 
 @click.command("upgrade", cls=Command, examples=_EXAMPLES)
@@ -124,17 +122,12 @@ def _run(cluster: ClusterOptions, options: _Options) -> int:
     check_rules(connected.settings)
     if not options.apply and not options.resume:
         return _show(connected, options)
-    run = UpgradeRun(connected, options, rules_of(connected))
+    run = UpgradeRun(connected, options)
     if options.resume:
         with lock_directory(options.resume.parent):
             return _resume(run, Journal.load(options.resume), options)
     with lock_directory(options.backup_dir):
         return _apply(connected, options, run)
-
-
-def rules_of(cluster: Connected) -> tuple[Rule, ...]:
-    """Return the rules in the gateway's settings that name an agent's provider."""
-    return tuple(Rule(rule.agent, rule.provider or None, rule.delivery) for rule in cluster.settings.agents.rules)
 
 
 def _plan(cluster: Connected, options: _Options, tag: str) -> tuple[Documents, list[Offer | Refused]]:
@@ -161,7 +154,8 @@ def _apply(cluster: Connected, options: _Options, run: UpgradeRun) -> int:
     """Finish what earlier runs began, then make the changes."""
     for journal in unfinished(options.backup_dir):
         if journal.is_of(cluster.url):
-            run.finish_earlier(journal)
+            run.report(f"{journal.path} is not finished; finishing it first")
+            run.finish(journal)
         else:
             where = f"{journal.path} is not finished; it is of {journal.record.url}"
             run.report(f"{where}. To finish it, with that cluster's account: {resume_elsewhere(journal)}")
@@ -209,16 +203,12 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class UpgradeRun:
-    """Makes upgrades one after the other. One that fails does not keep the next from being made.
+    """Makes upgrades one after the other. One that fails does not keep the next from being made."""
 
-    rules: those of the gateway's settings.
-    """
-
-    def __init__(self, cluster: Connected, options: RunOptions, rules: tuple[Rule, ...]) -> None:
+    def __init__(self, cluster: Connected, options: _Options) -> None:
         self.done: list[Done] = []
         self._cluster = cluster
         self._options = options
-        self._rules = rules
         self._gateways = NamedGateways(options.gateways, cluster.settings, self.report)
 
     def status(self) -> int:
@@ -233,15 +223,6 @@ class UpgradeRun:
         for one in self.done:
             if one.result != "upgraded":
                 self.report(f"  {one.result}: {one.key}, backup {one.backup}")
-
-    def finish_earlier(self, journal: Journal) -> None:
-        """Finish what an earlier run began.
-
-        Raises:
-            CredentialError: it needs the credential of its new connector.
-        """
-        self.report(f"{journal.path} is not finished; finishing it first")
-        self.finish(journal)
 
     def finish(self, journal: Journal) -> None:
         """Continue in the direction that was begun: apply or undo.
@@ -306,15 +287,18 @@ class UpgradeRun:
         self.done.append(Done(journal.record.key, journal.path, result, journal.record.outcome))
 
     def _carry_out(self, journal: Journal, credential: Mapping[str, str] | None) -> Result:
-        left = carry_out(self._cluster, journal, self._probe(journal), self.report, credential, gateways=self._gateways)
+        left = self._runner(journal, credential).carry_out(self._probe(journal))
         self.report(f"{journal.record.key}: upgraded; to undo it: {self._rollback_command(journal)}")
         self._report_left(left)
         return "upgraded"
 
+    def _runner(self, journal: Journal, credential: Mapping[str, str] | None = None) -> Runner:
+        return Runner(self._cluster, journal, self.report, credential, gateways=self._gateways)
+
     def _undo(self, journal: Journal) -> Result:
         same = journal.is_of(self._cluster.url)
         try:
-            left = roll_back(self._cluster, journal, self.report, gateways=self._gateways, accept_gone=same)
+            left = self._runner(journal).roll_back(accept_gone=same)
             self.report(f"{journal.record.key}: undone; an earlier run had begun to undo it")
             self._report_left(left)
         except Gone as gone:
@@ -327,7 +311,7 @@ class UpgradeRun:
 
     def _probe(self, journal: Journal) -> Callable[[], None]:
         def check() -> None:
-            probe.prove_again(self._cluster, journal.record, self._rules)
+            probe.prove_again(self._cluster, journal.record, rules_of(self._cluster))
             if self._options.probe != "documents":
                 for line in probe.in_use(self._cluster, journal.record):
                     self.report(line)
@@ -363,13 +347,8 @@ class UpgradeRun:
         if not shared or self._options.shared:
             return
         users = "; ".join(f"{key} also serves {', '.join(others)}" for key, others in shared.items())
-        if sys.stdin.isatty():
-            sys.stderr.write(
-                f"{users}. Upgrade for these, too? [y/N] "
-            )  # standard output may get JSON, or go to a file
-            sys.stderr.flush()
-            if input().strip().lower() in ("y", "yes"):
-                return
+        if confirm(f"{users}. Upgrade for these, too?"):
+            return
         raise ClusterError(f"{users}: add --shared to upgrade it for these agents, too. Nothing was changed.")
 
     def _credentials(self, ready: list[Offer]) -> Mapping[str, str] | None:
@@ -381,19 +360,6 @@ class UpgradeRun:
         if self._options.credential_file:
             return read_credential(self._options.credential_file)
         return ask_credential(credential_names(next(iter(new.values())).old))
-
-
-@contextmanager
-def interrupted_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP interrupt a change as Ctrl-C does: models that are parked get their connector back."""
-    numbers = [number for number in (SIGTERM, SIGHUP) if getsignal(number) == SIG_DFL]
-    for number in numbers:
-        signal(number, default_int_handler)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            signal(number, SIG_DFL)
 
 
 def resume_elsewhere(journal: Journal) -> str:

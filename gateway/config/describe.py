@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -45,7 +46,7 @@ def allowed(kind: Any) -> str:
         return "a list"
     if get_origin(plain) is dict:
         return f"a mapping to {allowed(get_args(plain)[1])}"
-    if _is_section(plain):
+    if is_section(plain):
         return "a section with keys"
     unit = unit_of(kind)
     return (_UNITS[unit] if unit else _TYPES[plain]) + _bounds(
@@ -77,20 +78,27 @@ def rows() -> Iterator[tuple[str, str, str, str]]:
 
 
 def _rows(cls: Any, prefix: str) -> Iterator[tuple[str, str, str, str]]:
-    types = get_type_hints(cls, include_extras=True)
+    types = types_of(cls)
     for field in msgspec.structs.fields(cls):
         kind, path = types[field.name], prefix + field.name
         plain = bare(kind)
-        if _is_section(plain):
+        if is_section(plain):
             yield from _rows(plain, f"{path}.")
             continue
         yield path, allowed(kind), _default(field), _meaning(kind)
-        if get_origin(plain) is list and _is_section(get_args(plain)[0]):
+        if get_origin(plain) is list and is_section(get_args(plain)[0]):
             yield from _rows(get_args(plain)[0], f"{path}[].")
 
 
-def _is_section(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+def is_section(kind: Any) -> bool:
+    """Return True if the type is a section of the settings."""
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+@cache
+def types_of(section: type) -> Mapping[str, Any]:
+    """Return the type of each key of a section."""
+    return get_type_hints(section, include_extras=True)
 
 
 def _meaning(kind: Any) -> str:
@@ -157,11 +165,11 @@ def _effective(
     data: Mapping[str, Any], cls: Any, path: str, sources: Mapping[str, str], changed: bool
 ) -> Iterator[str]:
     indent = "  " * path.count(".")
-    types = get_type_hints(cls)
+    types = types_of(cls)
     for key, value in data.items():
         setting = path + key
-        if _is_section(types[key]):
-            inner = list(_effective(value, types[key], f"{setting}.", sources, changed))
+        if is_section(kind := bare(types[key])):
+            inner = list(_effective(value, kind, f"{setting}.", sources, changed))
             if inner:
                 yield f"{indent}{key}:"
                 yield from inner

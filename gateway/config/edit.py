@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from gateway.config.routes import AgentRoute, RouteTarget
+from gateway.config.schema import AgentRoute, RouteTarget
 from gateway.config.yaml_text import Loader, parse_yaml
 
 _BREAK = re.compile(r"\r\n|[\r\n\x85\u2028\u2029]|\Z")
@@ -50,7 +50,7 @@ def set_weights(text: str, route: str, weights: Mapping[str, float]) -> str:
         EditError: there is no such route or target in the text, or it can't be edited as a text.
     """
     place, node = _find_route(text, route)
-    targets = _list_of(text, node, f"{place}.targets")
+    targets = _targets_of(text, node, place)
     splices, rest = [], dict(weights)
     for index, target in enumerate(targets.value):
         agent = _find(target, "agent")
@@ -80,7 +80,7 @@ def put_route(text: str, route: AgentRoute) -> str:
     document = route_document(route)
     routes = _find(_find(_compose(text), "agents"), "routes")
     items = routes.value if isinstance(routes, yaml.SequenceNode) else []
-    old = next((item for item in items if _value_of(item, "agent") == route.agent), None)
+    old = next((item for item in items if _agent_of(item) == route.agent), None)
     splice = _add_item(text, ("agents", "routes"), document) if old is None else _replace_item(text, old, document)
     return _checked(text, _apply(text, [splice]), _on_routes(lambda all: _put(all, document)), route.agent)
 
@@ -93,8 +93,8 @@ def put_target(text: str, route: str, target: RouteTarget) -> str:
     """
     document = _target_document(target)
     place, node = _find_route(text, route)
-    targets = _list_of(text, node, f"{place}.targets")
-    old = next((item for item in targets.value if _value_of(item, "agent") == target.agent), None)
+    targets = _targets_of(text, node, place)
+    old = next((item for item in targets.value if _agent_of(item) == target.agent), None)
     splice = _append(text, targets, document) if old is None else _replace_item(text, old, document)
     return _checked(text, _apply(text, [splice]), _on_targets(route, lambda targets: _put(targets, document)), route)
 
@@ -106,8 +106,8 @@ def remove_target(text: str, route: str, agent: str) -> str:
         EditError: there is no such route or target, it is the only one, or the text can't be edited.
     """
     place, node = _find_route(text, route)
-    targets = _list_of(text, node, f"{place}.targets")
-    index = next((i for i, item in enumerate(targets.value) if _value_of(item, "agent") == agent), None)
+    targets = _targets_of(text, node, place)
+    index = next((i for i, item in enumerate(targets.value) if _agent_of(item) == agent), None)
     if index is None:
         raise EditError(f"{agent} is no target of the route of {route}")
     if len(targets.value) == 1:
@@ -151,11 +151,6 @@ def route_document(route: AgentRoute) -> dict[str, Any]:
     """Return a route as it is written into a file: without what has its default."""
     document = _without_defaults(route) | {"targets": list(map(_target_document, route.targets))}
     return {name: document[name] for name in ("agent", "targets", *document)}
-
-
-def to_yaml(document: Mapping[str, Any]) -> str:
-    """Return a route as an item of a YAML list, with a target a line, without a final line feed."""
-    return "\n".join(_lines(document))
 
 
 def format_weight(weight: float) -> str:
@@ -228,8 +223,8 @@ def _find(node: yaml.Node | None, key: str) -> Any:
     return pair[1] if pair is not None else None
 
 
-def _value_of(node: yaml.Node, key: str) -> str | None:
-    value = _find(node, key)
+def _agent_of(node: yaml.Node) -> str | None:
+    value = _find(node, "agent")
     return value.value if isinstance(value, yaml.ScalarNode) else None
 
 
@@ -242,7 +237,7 @@ def _find_route(text: str, agent: str) -> tuple[str, yaml.MappingNode]:
     agents = _find(_compose(text), "agents")
     routes = _find(agents, "routes")
     for index, node in enumerate(routes.value if isinstance(routes, yaml.SequenceNode) else ()):
-        if _value_of(node, "agent") == agent:
+        if _agent_of(node) == agent:
             place = f"agents.routes[{index}]"
             for part, name in ((agents, "agents"), (routes, "agents.routes"), (node, place)):
                 if text[part.start_mark.index] == "*":
@@ -251,8 +246,9 @@ def _find_route(text: str, agent: str) -> tuple[str, yaml.MappingNode]:
     raise EditError(f"agents.routes of the file has no route of the agent {agent}")
 
 
-def _list_of(text: str, node: yaml.Node, place: str) -> yaml.SequenceNode:
-    value = _find(node, place.rpartition(".")[2])
+def _targets_of(text: str, node: yaml.Node, route: str) -> yaml.SequenceNode:
+    """Return the list of targets of a route. route: its place."""
+    value, place = _find(node, "targets"), f"{route}.targets"
     if not isinstance(value, yaml.SequenceNode):
         raise EditError(f"{place} comes from a merge key (<<) or is no list: write it out in the file, and try again")
     if text[value.start_mark.index] == "*":

@@ -2,28 +2,31 @@
 
 The value of an environment variable (`gateway.config.variables`) is read as YAML, unless the setting is text. Secrets
 are written as ``{env: NAME}`` or ``{file: PATH}``, never in clear.
+
+A `Source` remembers where the settings are from, so that they can be read again while the gateway runs.
 """
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import io
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import yaml
 
-from gateway.config.addresses import url_fault
-from gateway.config.consistency import check
-from gateway.config.describe import allowed, bare
-from gateway.config.problems import ConfigError, ConfigProblem, shown
+from gateway.config.consistency import check, url_fault
+from gateway.config.describe import allowed, bare, is_section, types_of
+from gateway.config.problems import ConfigError, ConfigProblem, depends_on, shown
 from gateway.config.schema import Secret, Settings
 from gateway.config.types import examples, without_unit
-from gateway.config.variables import FromEnvironment, is_section, read_environment, required_in, types_of
+from gateway.config.variables import FromEnvironment, read_environment
 from gateway.config.yaml_text import Misread, parse_yaml
 
 __all__ = ["ConfigError", "ConfigProblem", "load", "merge", "read_file", "sources"]
@@ -161,15 +164,14 @@ class _Reader:
 
     def problem(self, path: str, reason: str, value: Any = "", kind: Any = None, hidden: bool = False) -> None:
         """Record a problem. hidden: the value may be a secret."""
-        source = value.name if isinstance(value, FromEnvironment) else ""
+        source = _variable(value)
         received = shown(value.text if source else value) if value != "" and not hidden else ""
         permitted = ", ".join(filter(None, (allowed(kind), examples(kind)))) if kind else ""
         self.problems.append(ConfigProblem(path, reason, received, permitted, source))
 
     def misread(self, path: str, value: Misread, source: Any) -> None:
         """Record that YAML reads a value, or the key at the end of `path`, as something else."""
-        name = source.name if isinstance(source, FromEnvironment) else ""
-        self.problems.append(ConfigProblem(path, value.reason, str(value), value.remedy, name))
+        self.problems.append(ConfigProblem(path, value.reason, str(value), value.remedy, _variable(source)))
 
     def address(self, path: str, value: Any, kind: Any) -> bool:
         """Return True for a URL with a part that is known to be wrong, and record which one it is."""
@@ -179,8 +181,7 @@ class _Reader:
             return False
         fault = url_fault(path, text, is_base="/?$" in pattern or "/?)?$" in pattern) if text else None
         if fault is not None:
-            source = value.name if isinstance(value, FromEnvironment) else ""
-            self.problems.append(ConfigProblem(path, fault.reason, shown(text), fault.allowed, source))
+            self.problems.append(ConfigProblem(path, fault.reason, shown(text), fault.allowed, _variable(value)))
         return fault is not None
 
     def sections(self, layer: Mapping[str, Any], cls: Any, path: str) -> dict[str, Any]:
@@ -189,7 +190,7 @@ class _Reader:
         checked: dict[str, Any] = {}
         for key, value in layer.items():
             kind = bare(types.get(key))
-            part = self.parse(value) if isinstance(value, FromEnvironment) else value
+            part = self.parse(value)
             if is_section(kind):
                 if isinstance(part, Mapping):
                     checked[key] = self.sections(part, kind, _join(path, key))
@@ -209,7 +210,7 @@ class _Reader:
         """Return the sections of a mapping, each as `sections` does. An empty one has the defaults."""
         checked: dict[str, Any] = {}
         for name, value in layer.items():
-            part = self.parse(value) if isinstance(value, FromEnvironment) else value
+            part = self.parse(value)
             if part is None or isinstance(part, Mapping):
                 checked[name] = self.sections(part or {}, cls, _join(path, str(name)))
             else:
@@ -221,8 +222,7 @@ class _Reader:
 
     def struct(self, value: Any, cls: Any, path: str) -> Any:
         """Return an instance of `cls`, with the default for each wrong part; None if a required one is missing."""
-        if isinstance(value, FromEnvironment):
-            value = self.parse(value)
+        value = self.parse(value)
         if value is None:
             value = {}
         if not isinstance(value, dict):
@@ -235,7 +235,7 @@ class _Reader:
             elif key not in types:
                 self.unknown(path, str(key), list(types), value[key])
         known = {name: value[name] for name in types if name in value}
-        required = required_in(cls)
+        required = _required_in(cls)
         for name in required:
             if name not in known:
                 self.problem(_join(path, name), "is missing", kind=types[name])
@@ -251,18 +251,18 @@ class _Reader:
         near = difflib.get_close_matches(key, names, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else ""
         self.unread += [_join(path, name) for name in near]
-        source = value.name if isinstance(value, FromEnvironment) else ""
-        self.problems.append(ConfigProblem(_join(path, key), f"unknown key{hint}", "", ", ".join(names), source))
+        known = ", ".join(names)
+        self.problems.append(ConfigProblem(_join(path, key), f"unknown key{hint}", "", known, _variable(value)))
 
     def value(self, value: Any, kind: Any, path: str) -> Any:
         plain = bare(kind)
         if plain is Secret:
             return self.secret(value, path)
-        if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
+        if is_section(plain):
             return self.struct(value, plain, path)
         raw = value
-        if isinstance(value, FromEnvironment):
-            value = value.text if plain is str or get_origin(plain) is Literal else self.parse(value)
+        is_text = plain is str or get_origin(plain) is Literal
+        value = value.text if is_text and isinstance(value, FromEnvironment) else self.parse(value)
         if isinstance(value, Misread):
             self.misread(path, value, raw)
             return None
@@ -290,7 +290,10 @@ class _Reader:
             self.problem(path, "is not allowed here", raw, kind)
             return None
 
-    def parse(self, value: FromEnvironment) -> Any:
+    def parse(self, value: Any) -> Any:
+        """Return a value; that of an environment variable is read as YAML."""
+        if not isinstance(value, FromEnvironment):
+            return value
         try:
             return parse_yaml(value.text)
         except yaml.YAMLError:
@@ -326,6 +329,11 @@ class _Reader:
             return Secret()
 
 
+def _variable(value: Any) -> str:
+    """Return the name of the environment variable that a value is from; "" for any other value."""
+    return value.name if isinstance(value, FromEnvironment) else ""
+
+
 def _word(value: Any, words: Sequence[str]) -> Any:
     """Return the one of `words` that YAML 1.1 reads as `value`, such as `off` for False and `1.2` for a number.
 
@@ -345,10 +353,90 @@ def _word(value: Any, words: Sequence[str]) -> Any:
 def _holds_secret(kind: Any) -> bool:
     """Return True if the section has a secret, so that a wrong value in its place may be one."""
     plain = bare(kind)
-    if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
+    if is_section(plain):
         return any(map(_holds_secret, types_of(plain).values()))
     return plain is Secret
 
 
+@cache
+def _required_in(section: type) -> tuple[str, ...]:
+    """Return the keys of a section that have no default."""
+    return tuple(field.encode_name for field in msgspec.structs.fields(section) if field.required)
+
+
 def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A settings file (None: no file), and options that override it and the environment, nested like the file."""
+
+    path: Path | None = None
+    overrides: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+    def load(self, content: bytes | None = None) -> Settings:
+        """Load the current settings. content: of the file, as `read_content` returned it.
+
+        Raises:
+            ConfigError: they are wrong.
+        """
+        return load(self.path, overrides=self.overrides, content=content)
+
+    def read_content(self) -> bytes | None:
+        """Return what the file holds; None if there is no file.
+
+        Raises:
+            ConfigError: it can't be read.
+        """
+        return read_content(self.path) if self.path is not None else None
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> Source:
+        """Return a copy with more options, which override the present ones."""
+        return Source(self.path, merge(dict(self.overrides), overrides))
+
+    def dump(self) -> str:
+        """Return text from which another process can `read` the source."""
+        return msgspec.json.encode({"path": self.path and str(self.path), "overrides": self.overrides}).decode()
+
+    @classmethod
+    def read(cls, text: str) -> Source:
+        """Read what `dump` wrote."""
+        data = msgspec.json.decode(text)
+        return cls(data["path"] and Path(data["path"]), data["overrides"])
+
+
+def digest_of(content: bytes | None) -> str:
+    """Return what tells two contents of a settings file apart: their SHA-256; "" without a file."""
+    return "" if content is None else hashlib.sha256(content).hexdigest()
+
+
+_FIXED = (
+    "data_host", "data_port", "admin_host", "admin_port", "adapters_host", "adapters_port", "workers", "http",
+)  # fmt: skip
+"""Settings of `listen` that need a restart, as sockets and processes exist already."""
+
+
+def check_reload(old: Settings, new: Settings, wrong: Collection[str] = ()) -> None:
+    """Compare the settings that need a restart, except those that could not be read (`wrong`).
+
+    Raises:
+        ConfigError: some differ. Each is a problem.
+    """
+    problems = [ConfigProblem(path, "can't change without a restart") for path in _changed(old, new)]
+    problems = [problem for problem in problems if not depends_on([problem.path], wrong)]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _changed(old: Settings, new: Settings) -> Iterator[str]:
+    for name in _FIXED:
+        if getattr(old.listen, name) != getattr(new.listen, name):
+            yield f"listen.{name}"
+    if old.listen.adapters_port is not None:
+        for name in ("ag_ui", "openai"):
+            if getattr(old.adapters, name) != getattr(new.adapters, name):
+                yield f"adapters.{name}"
+        if bool(old.adapters.mcp) != bool(new.adapters.mcp):
+            yield "adapters.mcp"
+    if bool(old.listen.tls.cert_file) != bool(new.listen.tls.cert_file):
+        yield "listen.tls.cert_file"

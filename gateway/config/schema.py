@@ -10,11 +10,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.config.adapters import Adapters
-from gateway.config.inspector import Inspector
+from gateway.config.inspector import Inspector, Telemetry
 from gateway.config.memory import Memory
 from gateway.config.policy import Policy
-from gateway.config.routes import AgentRoute, ClusterName
 from gateway.config.types import (
     AgentId,
     Bytes,
@@ -29,6 +27,9 @@ from gateway.config.types import (
     TlsVersion,
 )
 from gateway.config.upstream import Account, Auth, Ejection, Health, SigV4, Timeouts, Tls, Upstream
+
+# Those of other modules.
+__all__ = ["Account", "Auth", "Ejection", "Health", "Memory", "Secret", "SigV4", "Timeouts", "Tls", "Upstream"]
 
 
 class ListenTls(Struct, frozen=True, forbid_unknown_fields=True):
@@ -129,77 +130,6 @@ class Listen(Struct, frozen=True, forbid_unknown_fields=True):
     timeouts: ClientTimeouts = ClientTimeouts()
 
 
-class Traces(Struct, frozen=True, forbid_unknown_fields=True):
-    """OpenTelemetry traces of agent runs."""
-
-    endpoint: Annotated[
-        str,
-        Meta(
-            pattern=r"^(https?://[^/?#@\s]+/\S+)?$",
-            examples=["http://localhost:4318/v1/traces"],
-            description="URL of an OTLP/HTTP collector; empty: no traces.",
-        ),
-    ] = ""
-    header: Annotated[
-        str, Meta(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", description="Request header of the collector for `secret`.")
-    ] = "Authorization"
-    secret: Annotated[Secret, Meta(description="Value of that header, such as `Bearer …`; it is never logged.")] = (
-        Secret()
-    )
-    ca_file: Annotated[str, Meta(description="PEM file of the authorities to trust; empty: requests' own list.")] = ""
-    ratio: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=1,
-            description="Share of the traces to record, of those that begin at the gateway. Of a trace that a client "
-            "began, its `traceparent` decides.",
-        ),
-    ] = 1.0
-    messages: Annotated[
-        bool, Meta(description="Add what users and agents wrote, redacted as for the inspector, media by their hash.")
-    ] = False
-    service_name: Annotated[str, Meta(min_length=1, description="The resource attribute `service.name`.")] = (
-        "mlc-gateway"
-    )
-    seconds: Annotated[PositiveSeconds, Meta(description="For sending a batch of spans, with all retries.")] = 10.0
-    queue: Annotated[Positive, Meta(description="Most spans that wait to be sent; traces beyond are dropped.")] = 8_192
-
-
-class Telemetry(Struct, frozen=True, forbid_unknown_fields=True):
-    """Telemetry for other tools."""
-
-    traces: Traces = Traces()
-
-
-__all__ = [
-    "Account",
-    "Admission",
-    "AgentRoute",
-    "AgentRule",
-    "Agents",
-    "Answers",
-    "Auth",
-    "ClientTimeouts",
-    "Ejection",
-    "Health",
-    "Limits",
-    "Listen",
-    "ListenTls",
-    "Logs",
-    "MediaByUrl",
-    "Memory",
-    "Registrations",
-    "Secret",
-    "ServiceAccount",
-    "Settings",
-    "SigV4",
-    "Timeouts",
-    "Tls",
-    "Upstream",
-]
-
-
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of a request. Bodies that only pass through are limited by the cluster, not here."""
 
@@ -255,6 +185,83 @@ class Admission(Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = ""
     retry_after: Annotated[Positive, Meta(description="Seconds in the `Retry-After` of a refused request.")] = 1
+
+
+ClusterName = Annotated[str, Meta(pattern=r"^([a-z0-9][a-z0-9_-]{0,62})?$")]
+Weight = Annotated[float, Meta(ge=0, le=1_000_000)]
+
+
+class RouteTarget(Struct, frozen=True, forbid_unknown_fields=True):
+    """An agent that answers for the route's id."""
+
+    agent: Annotated[AgentId, Meta(description="Its id on its cluster. No other target of the route has the same.")]
+    cluster: Annotated[
+        ClusterName, Meta(description="Its cluster, a name in `clusters`; empty: the one of `upstream`.")
+    ] = ""
+    weight: Annotated[
+        Weight,
+        Meta(
+            description="Share of the new conversations that it gets, in proportion to the other weights. 0: none; it "
+            "goes on with those that it began."
+        ),
+    ] = 0.0
+    callers: Annotated[
+        Literal["checked", "passed", "trusted"],
+        Meta(
+            description="Whose credentials a run on another cluster has. `checked`: those of its `auth`, if `upstream` "
+            "lets the caller run agents. `passed`: the caller's. `trusted`: those of its `auth`, for "
+            "everyone who reaches the gateway."
+        ),
+    ] = "checked"
+
+
+class Mirror(Struct, frozen=True, forbid_unknown_fields=True):
+    """Copies of requests that run on another target after the answer was sent. Nobody gets their answers."""
+
+    agent: Annotated[
+        str, Meta(description="The target that runs the copies: its `agent` in `targets`. Empty: no copies.")
+    ] = ""
+    ratio: Annotated[float, Meta(ge=0, le=1, description="Share of the runs that are copied.")] = 1.0
+    tools: Annotated[
+        Literal["none"] | list[str] | None,
+        Meta(
+            description="Tools of that agent that do no harm if they run twice, by name or type, and `mcp_connectors` "
+            "or `executor_agent_id` for those that it has through that parameter; `none`: it has no tools. An agent "
+            "with any other tool runs no copies. It has to be given."
+        ),
+    ] = None
+    most_at_a_time: Annotated[
+        Positive, Meta(description="Most copies that run at a time in each worker process. Those beyond are dropped.")
+    ] = 4
+
+
+class AgentRoute(Struct, frozen=True, forbid_unknown_fields=True):
+    """Agents that share the requests to one agent's id. A conversation stays with the agent that began it."""
+
+    agent: Annotated[AgentId, Meta(description="The id that clients send.")]
+    targets: Annotated[
+        list[RouteTarget],
+        Meta(
+            min_length=1,
+            description="The agents that answer. The route's own agent is one of them, or gets no requests any more.",
+        ),
+    ]
+    stick_by: Annotated[
+        Literal["caller", "first_message"],
+        Meta(
+            description="What keeps requests that name no conversation with one target, for agents without memory: the "
+            "caller (credentials, tenant and `admission.client_header`; without any of these, the first message), or "
+            "the caller together with the first message of the conversation."
+        ),
+    ] = "caller"
+    on_failure: Annotated[
+        Literal["error", "next"],
+        Meta(
+            description="If a target can't be reached, has no such agent or begins no answer: the `error`, or a run on "
+            "the `next` target, where that one knows the conversation. The tools of the first one may have run."
+        ),
+    ] = "error"
+    mirror: Mirror = Mirror()
 
 
 class ServiceAccount(Struct, frozen=True, forbid_unknown_fields=True):
@@ -343,6 +350,82 @@ class Agents(Struct, frozen=True, forbid_unknown_fields=True):
         dict[str, Literal["system", "user", "assistant", "tool"]],
         Meta(description="Your clients' names of standard roles: `reviewer: user`; case is ignored."),
     ] = {}
+
+
+class AdapterKey(Struct, frozen=True, forbid_unknown_fields=True):
+    """A key for clients that can send nothing but a bearer key, and the credentials that the cluster gets for it."""
+
+    key: Annotated[
+        Secret, Meta(description="The key, at least 16 characters, which the client sends as a bearer token.")
+    ]
+    authorization: Annotated[
+        Secret, Meta(description="Value of the `Authorization` that the cluster gets, such as `Basic …`.")
+    ]
+
+
+class McpTool(Struct, frozen=True, forbid_unknown_fields=True):
+    """An agent that is served as a tool of MCP."""
+
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9_.-]{1,128}$",
+            examples=["ask_docs"],
+            description="Name of the tool: 1 to 128 letters, digits, `_`, `.` and `-`.",
+        ),
+    ]
+    agent: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Id or exact name of the agent; with `adapters.agents`, one of the names or ids there.",
+        ),
+    ]
+    description: Annotated[
+        str, Meta(min_length=1, description="What the tool does, from which the client's LLM decides when to call it.")
+    ]
+    text: Annotated[
+        str, Meta(description="What the agent is asked by a call without `text`. Empty: a call has to have one.")
+    ] = ""
+
+
+class Adapters(Struct, frozen=True, forbid_unknown_fields=True):
+    """Other protocols over the same agents, on `listen.adapters_port`."""
+
+    ag_ui: Annotated[bool, Meta(description="Serve AG-UI at `/ag-ui/{agent}`.")] = True
+    openai: Annotated[bool, Meta(description="Serve OpenAI's API below `/v1/`; the model is the agent.")] = True
+    mcp: Annotated[
+        list[McpTool],
+        Meta(description="Agents to serve as tools of MCP, at `/mcp` and by `mlc-gateway mcp`. Empty: none."),
+    ] = []
+    agents: Annotated[
+        dict[str, AgentId],
+        Meta(
+            description="Names of the agents to serve (`helper: agent-id`). Empty: every agent that the caller may "
+            "read, by its id or its name."
+        ),
+    ] = {}
+    keys: Annotated[
+        list[AdapterKey],
+        Meta(description="Keys that stand for credentials of the cluster. Other `Authorization` passes as it came."),
+    ] = []
+    hosts: Annotated[
+        list[HostGlob],
+        Meta(
+            description="Names in `Host` that requests may be for, as globs, without a port. Empty: addresses and "
+            "`localhost` if the port is on a loopback address; any name otherwise."
+        ),
+    ] = []
+    origins: Annotated[
+        list[str],
+        Meta(
+            description="Origins (`https://app.example.com`) whose pages may use the port; `*`: all. Requests of other "
+            "pages are refused."
+        ),
+    ] = []
+    comment_seconds: Annotated[
+        PositiveSeconds, Meta(description="Between two comments in an event stream that has nothing else to send.")
+    ] = 15.0
 
 
 class Registrations(Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 import msgspec
 
-from gateway.config.describe import bare, rows
+from gateway.config.describe import bare, is_section, rows, types_of
 from gateway.config.problems import ConfigProblem
 from gateway.config.schema import Secret, Settings
 
@@ -75,23 +74,6 @@ def _find_setting(keys: tuple[str, ...]) -> tuple[str, ...]:
         else:
             return keys[:depth] if kind is Secret else ()
     return keys
-
-
-def is_section(kind: Any) -> bool:
-    """Return True if the type is a section of the settings."""
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
-@cache
-def types_of(section: type) -> Mapping[str, Any]:
-    """Return the type of each key of a section."""
-    return get_type_hints(section, include_extras=True)
-
-
-@cache
-def required_in(section: type) -> tuple[str, ...]:
-    """Return the keys of a section that have no default."""
-    return tuple(field.encode_name for field in msgspec.structs.fields(section) if field.required)
 
 
 READ = {

@@ -1,5 +1,7 @@
 """Apply or undo the steps of an upgrade. A run may be interrupted anywhere and repeated.
 
+`upgrade --apply`, `upgrade --resume` and `rollback` share this.
+
 The API has no compare-and-set (docs/evidence/facts.md, 10_upgrade). So the document is read right before a write and
 must be in the step's start state; after the write it must be in its end state. A step in its end state is done. Two
 upgrades of one connector at a time write the same text, so neither harms the other. One gap remains: a write of another
@@ -12,18 +14,18 @@ requests no sequence of these calls failed one.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.migrate import marked, parking
-from gateway.migrate.backup import Journal, State
-from gateway.migrate.connection import Cluster
-from gateway.migrate.connector_users import explain_if_unused
-from gateway.migrate.gateways import Gateways, NoGateways
+from gateway.migrate import parking
+from gateway.migrate.backup import BackupError, Journal, State
+from gateway.migrate.connection import Cluster, ClusterError
+from gateway.migrate.gateways import Gateways
 from gateway.migrate.parking import Parking
+from gateway.migrate.probe import ProbeFailed
 from gateway.migrate.reading import Missing, read_part
 from gateway.migrate.steps import MADE, Call, Step, deploy, undeploy
-from gateway.migrate.writer import PATIENCE, Clock, InUse, Report, StepFailed, Writer
+from gateway.migrate.writer import PATIENCE, Clock, InUse, Report, StepFailed, Writer, explain_if_unused
 
 TRIES = 10
 """How often a connector in use is undeployed and changed before its models are parked."""
@@ -41,11 +43,38 @@ class NeedsCredential(StepFailed):
     """A new connector needs a credential, and none was given."""
 
 
+Failure = (StepFailed, ProbeFailed, ClusterError, BackupError)
+
+
+class RolledBack(Exception):
+    """The upgrade failed and was undone. The message is the reason. left: what still differs from the backup."""
+
+    def __init__(self, message: str, left: list[str]) -> None:
+        super().__init__(message)
+        self.left = left
+
+
+class Gone(Exception):
+    """What the upgrade changed does not exist any more, so there is nothing to undo."""
+
+
+class UndoFailed(Exception):
+    """A change could not be undone.
+
+    calls: those that would undo it; none if they can't work as the cluster is now. by_force: `force` would undo it.
+    """
+
+    def __init__(self, message: str, calls: Sequence[Call], by_force: bool) -> None:
+        super().__init__(message)
+        self.calls = list(calls)
+        self.by_force = by_force
+
+
 class Runner:
     """Runs one journal's steps.
 
     report: gets each call before it is sent. credential: of the new connector. gateways: those that run meanwhile. Both
-    directions let them hold the documents from before the upgrade (`Gateways`); the caller releases them.
+    directions let them hold the documents from before the upgrade (`Gateways`).
     """
 
     def __init__(
@@ -59,14 +88,67 @@ class Runner:
         gateways: Gateways | None = None,
     ) -> None:
         self._cluster = cluster
-        self._gateways = gateways or NoGateways()
+        self._report = report
+        self._gateways = gateways or Gateways()
         self._journal = journal
         self._record = journal.record
         self._credential = credential
         self._writer = Writer(cluster, report, patience, clock)
         self._parking = Parking(self._writer, journal)
 
-    def forward(self) -> None:
+    def carry_out(self, probe: Callable[[], None]) -> list[str]:
+        """Apply the remaining steps of the journal and probe the result. If that fails, undo all steps.
+
+        Return a line for each connector that the upgrade needed for a while and could not remove.
+
+        Raises:
+            NeedsCredential: a new connector needs a credential; everything stays as it is, and the journal open.
+            RolledBack: a step or the probe failed, and all steps were undone.
+            UndoFailed: a step or the probe failed, and not all steps could be undone.
+        """
+        try:
+            self._forward()
+            probe()
+            self._journal.close("applied")
+        except NeedsCredential:
+            raise
+        except Failure as error:
+            self._report(f"failed: {error}; undoing it")
+            try:
+                self._backward()
+            except Failure as worse:
+                raise self._undo_failed(f"{error}; undoing the changes failed, too: {worse}", worse) from None
+            raise RolledBack(str(error), _read_all(self._compare())) from None
+        finally:
+            self._gateways.release(self._record.tag)
+        return _read_all(self._unremoved())
+
+    def roll_back(self, force: bool = False, accept_gone: bool = False) -> list[str]:
+        """Undo the journal's steps, finished or not, and return what still differs from the backup.
+
+        force: also undo where somebody changed the documents since. accept_gone: if the document that was changed does
+        not exist any more, there is nothing to undo in it; not for a cluster that may be another one than that of the
+        backup.
+
+        Raises:
+            Gone: `accept_gone`, and what the upgrade changed does not exist any more.
+            UndoFailed: something could not be undone.
+        """
+        try:
+            gone = self._backward(force, accept_gone)
+        except Failure as error:
+            raise self._undo_failed(str(error), error) from None
+        finally:
+            self._gateways.release(self._record.tag)
+        if gone:
+            raise Gone(f"{gone} is gone from the cluster: there is nothing to undo")
+        return _read_all(self._compare())
+
+    def _undo_failed(self, message: str, error: Exception) -> UndoFailed:
+        calls = [] if isinstance(error, Blocked | Missing) else self._remaining()
+        return UndoFailed(message, calls, isinstance(error, Conflict))
+
+    def _forward(self) -> None:
         """Apply every step that is not done.
 
         Raises:
@@ -84,14 +166,14 @@ class Runner:
             else:
                 self._do(index, step)
 
-    def backward(self, force: bool = False, accept_gone: bool = False) -> str:
+    def _backward(self, force: bool = False, accept_gone: bool = False) -> str:
         """Undo every step that was begun, the last one first.
 
-        force: also overwrite somebody else's change. accept_gone: if the document that was changed does not exist any
-        more, there is nothing to undo in it. Return that document as ``connectors/ID`` or ``models/ID``, otherwise "".
+        force: also overwrite somebody else's change. accept_gone: see `roll_back`. Return the document that is gone as
+        ``connectors/ID`` or ``models/ID``, otherwise "".
 
         Raises:
-            StepFailed: a step can't be undone; `remaining` lists what is left.
+            StepFailed: a step can't be undone; `_remaining` lists what is left.
             ClusterError: the cluster can't be read.
             BackupError: the backup can't be written.
         """
@@ -114,7 +196,7 @@ class Runner:
         self._journal.close("reverted")
         return gone
 
-    def remaining(self) -> list[Call]:
+    def _remaining(self) -> list[Call]:
         """Return the calls that would undo the steps that are still applied."""
         left = [step for step, state in self._steps() if state in ("begun", "done")][::-1]
         calls = self._parking.remaining()
@@ -264,21 +346,52 @@ class Runner:
     def _create(self, index: int, step: Step) -> None:
         if self._record.states[index] == "done":
             return
-        found = marked.find(self._writer, self._record.tag) if self._record.states[index] == "begun" else []
+        found = self._writer.find(self._record.tag) if self._record.states[index] == "begun" else []
         if not found:
             if self._credential is None:
                 raise NeedsCredential("the new connector needs a credential: give --credential-file")
             self._journal.mark(index, "begun")
-            found = [marked.create(self._writer, step.call, self._credential, self._record.tag)]
+            found = [self._writer.create(step.call, self._credential, self._record.tag)]
         self._record.made = found[0]
         self._journal.mark(index, "done")
 
     def _remove_made(self) -> None:
-        for id_ in [self._record.made] if self._record.made else marked.find(self._writer, self._record.tag):
-            why = marked.remove(self._writer, id_)
+        for id_ in [self._record.made] if self._record.made else self._writer.find(self._record.tag):
+            why = self._writer.remove(id_)
             if why:
                 self._journal.note_unremoved(id_, why)
         self._record.made = ""
+
+    def _compare(self) -> Iterator[str]:
+        """Compare what the upgrade changes with the backup. Apart from times, only a parameter may remain."""
+        yield from self._unremoved()
+        for model in self._record.deployed:
+            try:
+                if not read_part(self._cluster, f"models/{model}/deployed"):
+                    yield f"models/{model} is not deployed: the next request loads it"
+            except Missing:
+                yield f"models/{model} is gone from the cluster"
+        for step in self._record.steps:
+            if step.action == "create":
+                continue  # it was removed or is in `unremoved`, otherwise the undo had failed
+            now = read_part(self._cluster, step.place)
+            if now == step.before:
+                continue
+            if now == step.restored:
+                yield f"{step.place} still has parameters that are not used any more ({self._record.parameter}): \
+a PUT can't remove parameters"
+            else:
+                yield f"{step.place} differs from the backup: {_names(now, step.before)}"
+
+    def _unremoved(self) -> Iterator[str]:
+        """Yield a line for each connector that could not be removed and still exists."""
+        for connector, why in self._record.unremoved.items():
+            try:
+                read_part(self._cluster, f"connectors/{connector}")
+            except Missing:
+                continue
+            later = "once these are gone, `mlc-gateway cleanup --apply` removes it"
+            yield f"connectors/{connector}, which no model uses, could not be removed: {why}; {later}"
 
     def _filled(self, call: Call) -> Call:
         body = call.body and {name: self._record.made if v == MADE else v for name, v in call.body.items()}
@@ -297,3 +410,17 @@ def _overwritten(now: Any, restored: Any) -> Any:
     """Return the document that a forced undo leaves: our members restored, additions of others preserved."""
     parameters = {**(now.get("parameters") or {}), **(restored.get("parameters") or {})}
     return {**now, "actions": restored["actions"], "parameters": parameters}
+
+
+def _read_all(lines: Iterator[str]) -> list[str]:
+    """Return the lines about what is read back; one line if it can't be."""
+    try:
+        return list(lines)
+    except ClusterError as error:
+        return [f"this could not be read back: {error}"]
+
+
+def _names(now: Any, before: Any) -> str:
+    if not isinstance(now, Mapping) or not isinstance(before, Mapping):
+        return f"{now!r}, in the backup {before!r}"
+    return ", ".join(sorted(name for name in {*now, *before} if now.get(name) != before.get(name)))

@@ -9,7 +9,6 @@ Everything is read again before each removal, so that what came into use meanwhi
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -20,16 +19,15 @@ from msgspec.structs import replace
 from gateway.agents.documents import needed
 from gateway.agents.lookup import document_path
 from gateway.migrate.connection import Cluster, ClusterError, ClusterUnreachable, answer_of
-from gateway.migrate.connector_users import explain_if_unused, named_users
 from gateway.migrate.search import search_all
-from gateway.migrate.steps import Kind
-from gateway.register.documents import REGISTRATION_PARAMETER, TAG
+from gateway.migrate.steps import Kind, mark_of
+from gateway.migrate.writer import explain_if_unused, named_users
+from gateway.register.documents import REGISTRATION_PARAMETER
 from gateway.register.quick import QUICK_PARAMETER
 
 OLD = 600.0
 """Seconds without a write after which a document counts as a leftover."""
 
-_TAGGED = re.compile(rf"(?:^|\W){TAG} ([0-9a-f]{{32}})$")
 _ORDER: tuple[Kind, ...] = ("agents", "models", "model_groups", "connectors")
 _TRIES, _PAUSE = 20, 0.5
 _TRY_AGAIN = frozenset({("models", 400), ("model_groups", 409)})
@@ -55,18 +53,11 @@ class Leftover(msgspec.Struct, frozen=True):
     def as_dict(self) -> dict[str, Any]:
         """Return JSON data."""
         entry = {"kind": self.kind, "id": self.id, "name": self.name, "tag": self.tag, "age_seconds": round(self.age)}
-        return {
-            **entry,
-            "reason": self.reason,
-            **({"outcome": self.outcome} if self.outcome else {}),
-            **self._failure(),
-        }
-
-    def _failure(self) -> dict[str, str]:
-        return {"error": self.error} if self.error else {}
+        removal = {"outcome": self.outcome, "error": self.error}
+        return {**entry, "reason": self.reason, **{name: text for name, text in removal.items() if text}}
 
 
-def leftovers(cluster: Cluster, older_than: float = OLD, now: Callable[[], float] = time.time) -> list[Leftover]:
+def leftovers(cluster: Cluster, older_than: float = OLD) -> list[Leftover]:
     """Find all leftovers: agents first, then models, model groups and connectors.
 
     Raises:
@@ -74,8 +65,8 @@ def leftovers(cluster: Cluster, older_than: float = OLD, now: Callable[[], float
         ClusterUnreachable: the cluster did not answer.
     """
     documents = {kind: dict(search_all(cluster, kind)) for kind in _ORDER}
-    found = [one for one in _unused(cluster, documents, now()) if one.age >= older_than]
-    found += [one for one in _empty_groups(documents, found, now()) if one.age >= older_than]
+    found = [one for one in _unused(cluster, documents) if one.age >= older_than]
+    found += [one for one in _empty_groups(documents, found) if one.age >= older_than]
     return sorted(found, key=lambda one: (_ORDER.index(one.kind), one.name, one.id))
 
 
@@ -83,7 +74,6 @@ def remove(
     cluster: Cluster,
     found: list[Leftover],
     older_than: float = OLD,
-    now: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Leftover]:
     """Remove leftovers one by one and yield each with its outcome.
@@ -92,20 +82,20 @@ def remove(
         ClusterRefused, ClusterUnreachable: as `leftovers`, which is repeated before each removal.
     """
     for one in found:
-        still = {(other.kind, other.id) for other in leftovers(cluster, older_than, now)}
+        still = {(other.kind, other.id) for other in leftovers(cluster, older_than)}
         if (one.kind, one.id) not in still or not _same(cluster, one):
             yield replace(one, outcome="kept")
             continue
         yield _remove(cluster, one, sleep)
 
 
-def _unused(cluster: Cluster, documents: Mapping[Kind, Mapping[str, Any]], now: float) -> Iterator[Leftover]:
+def _unused(cluster: Cluster, documents: Mapping[Kind, Mapping[str, Any]]) -> Iterator[Leftover]:
     removable = set()
     for id_, agent in documents["agents"].items():
         reason = _abandoned(cluster, agent, documents["models"])
         if reason and _tag("agents", agent):
             removable.add(id_)
-            yield _leftover("agents", id_, agent, reason, now)
+            yield _leftover("agents", id_, agent, reason)
     # Only agents that stay count as users. An id counts anywhere in them: in an LLM, a tool, a list of connectors.
     staying = (agent for id_, agent in documents["agents"].items() if id_ not in removable)
     used = " ".join(map(json.dumps, [*staying, *(m.get("connector_id") for m in documents["models"].values())]))
@@ -113,12 +103,10 @@ def _unused(cluster: Cluster, documents: Mapping[Kind, Mapping[str, Any]], now: 
         for id_, source in documents[kind].items():
             if _tag(kind, source) and id_ not in used:
                 reason = "no agent uses it" if kind == "models" else "no agent and no model uses it"
-                yield _leftover(kind, id_, source, reason, now)
+                yield _leftover(kind, id_, source, reason)
 
 
-def _empty_groups(
-    documents: Mapping[Kind, Mapping[str, Any]], found: Iterable[Leftover], now: float
-) -> Iterator[Leftover]:
+def _empty_groups(documents: Mapping[Kind, Mapping[str, Any]], found: Iterable[Leftover]) -> Iterator[Leftover]:
     """Yield the tagged model groups that have no models but those in `found`."""
     gone = {one.id for one in found}
     groups = {id_: str(model.get("model_group_id")) for id_, model in documents["models"].items()}
@@ -126,11 +114,13 @@ def _empty_groups(
     for id_, source in documents["model_groups"].items():
         if _tag("model_groups", source) and id_ not in used:
             reason = "its models are leftovers" if id_ in groups.values() else "no model is in it"
-            yield _leftover("model_groups", id_, source, reason, now)
+            yield _leftover("model_groups", id_, source, reason)
 
 
-def _leftover(kind: Kind, id_: str, source: Mapping[str, Any], reason: str, now: float) -> Leftover:
-    return Leftover(kind, id_, str(source.get("name") or ""), _tag(kind, source), now - _written(source), reason)
+def _leftover(kind: Kind, id_: str, source: Mapping[str, Any], reason: str) -> Leftover:
+    return Leftover(
+        kind, id_, str(source.get("name") or ""), _tag(kind, source), time.time() - _written(source), reason
+    )
 
 
 def _abandoned(cluster: Cluster, agent: Mapping[str, Any], models: Mapping[str, Any]) -> str:
@@ -151,8 +141,7 @@ def _tag(kind: Kind, source: Mapping[str, Any]) -> str:
         parameters = source.get("parameters")
         tag = parameters.get(REGISTRATION_PARAMETER) if isinstance(parameters, Mapping) else None
         return tag if isinstance(tag, str) else ""
-    found = _TAGGED.search(str(source.get("description") or ""))
-    return found[1] if found else ""
+    return mark_of(kind, source)
 
 
 def _written(source: Mapping[str, Any]) -> float:

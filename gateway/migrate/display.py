@@ -33,7 +33,7 @@ def show(console: Console, found: Sequence[Offer | Refused], verbose: bool = Fal
 
     verbose: also each change with its calls and diff. shared: the run changes connectors that other agents use, too.
     """
-    console.print(Text(summary_line(found), "bold"))
+    console.print(Text(upgrades_line(found), "bold"))
     if found:
         console.print(_table(found))
     for line in _footer(found, shared):
@@ -47,7 +47,7 @@ def show(console: Console, found: Sequence[Offer | Refused], verbose: bool = Fal
         console.print(Text("-v shows the calls, the diff and the agents.", "dim"))
 
 
-def summary_line(found: Sequence[Offer | Refused]) -> str:
+def upgrades_line(found: Sequence[Offer | Refused]) -> str:
     """Return the result in one line: connectors that can be upgraded, and agents that would take more."""
     numbers = counts(found)
     if not found:
@@ -61,7 +61,7 @@ def summary_line(found: Sequence[Offer | Refused]) -> str:
 
 
 def counts(found: Sequence[Offer | Refused]) -> dict[str, int]:
-    """Return the numbers of `summary_line`: of connectors, of those that can be upgraded, of agents that gain."""
+    """Return the numbers of `upgrades_line`: of connectors, of those that can be upgraded, of agents that gain."""
     offers = [one for one in found if isinstance(one, Offer)]
     effects = [effect for offer in offers for effect in offer.effects]
     return {

@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import requests
 
 from gateway.config.schema import Settings
 from gateway.migrate.connection import without_credentials
-from gateway.migrate.writer import Clock, Report, StepFailed
+from gateway.migrate.writer import Report, StepFailed
 
 ADMIN_TOKEN = "MLC_ADMIN_TOKEN"
 _HOLD, _DROP = "/profiles/hold", "/profiles/drop"
@@ -42,8 +42,8 @@ class GatewayFailed(Exception):
     """A gateway can't be reached, or refuses a page. The message names it."""
 
 
-class Gateways(Protocol):
-    """The gateways that run meanwhile."""
+class Gateways:
+    """The gateways that run meanwhile. This class stands for none."""
 
     def hold(self, name: str, parts: Mapping[str, Any], wait: bool) -> None:
         """Have gateways plan with these parts of documents (`gateway.agents.holds`) until `release`.
@@ -59,19 +59,6 @@ class Gateways(Protocol):
 
     def release(self, name: str) -> None:
         """Let gateways plan with the documents as they are. It may be called at any time."""
-
-
-class NoGateways:
-    """See `Gateways`."""
-
-    def hold(self, name: str, parts: Mapping[str, Any], wait: bool) -> None:
-        """See `Gateways`."""
-
-    def drop(self) -> None:
-        """See `Gateways`."""
-
-    def release(self, name: str) -> None:
-        """See `Gateways`."""
 
 
 class Reply(NamedTuple):
@@ -142,14 +129,13 @@ def admin_ports(urls: Iterable[str], token: str) -> list[AdminPort]:
     return [AdminPort(url, headers) for url in urls]
 
 
-class NamedGateways:
+class NamedGateways(Gateways):
     """The gateways with the admin ports `urls`. report: gets lines on each of them."""
 
-    def __init__(self, urls: Iterable[str], settings: Settings, report: Report, clock: Clock = time) -> None:
+    def __init__(self, urls: Iterable[str], settings: Settings, report: Report) -> None:
         self._ports = admin_ports(urls, settings.listen.admin_token.reveal())
         self._ttl = f"{settings.agents.cache_ttl:g}"
         self._report = report
-        self._clock = clock
         self._holding: list[AdminPort] = []
         self._renewal: tuple[threading.Thread, threading.Event] | None = None
 
@@ -191,7 +177,7 @@ class NamedGateways:
 
     def _wait(self, name: str, body: Mapping[str, Any]) -> None:
         """Wait until no gateway has runs that were planned before the hold, and renew it meanwhile."""
-        end = self._clock.monotonic() + _RUNS_PATIENCE
+        end = time.monotonic() + _RUNS_PATIENCE
         is_reported = False
         while True:
             replies = _send_all(self._holding, "POST", _HOLD, body)
@@ -199,7 +185,7 @@ class NamedGateways:
             where = ", ".join(f"{count} on {gateway}" for count, gateway in counts if count)
             if not where:
                 return
-            if self._clock.monotonic() >= end:
+            if time.monotonic() >= end:
                 self.release(name)
                 raise StillRunning(
                     f"after {_RUNS_PATIENCE:g} seconds, agents still run that would lose images by the rollback "
@@ -208,7 +194,7 @@ class NamedGateways:
             if not is_reported:
                 self._report(f"waiting until agents have run that began before: {where}")
                 is_reported = True
-            self._clock.sleep(_PAUSE)
+            time.sleep(_PAUSE)
 
     def _start_renewal(self, body: Mapping[str, Any]) -> None:
         stopped = threading.Event()

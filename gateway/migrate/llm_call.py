@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from gateway.migrate.references import texts_in
 from gateway.providers import registry
 from gateway.providers.base import Provider
 from gateway.unified.payloads import TOKEN
@@ -102,7 +103,7 @@ class LlmCall(msgspec.Struct, frozen=True):
 
     def texts(self) -> Iterator[str]:
         """Yield every text of the body."""
-        return _texts(self.body)
+        return texts_in(self.body)
 
 
 def differences(old: LlmCall, new: LlmCall) -> tuple[str, ...]:
@@ -229,7 +230,7 @@ def _part(part: Any) -> Part:
         case {"type": "tool_result", "content": content} | {"toolResult": {"content": content}}:
             return Part("result", "".join(one.meaning for one in map(_part, _as_list(content))), form)
         case {"functionResponse": {"response": content}}:
-            return Part("result", "".join(_texts(content)), form)
+            return Part("result", "".join(texts_in(content)), form)
         case {"name": str(name)} if not part.keys().isdisjoint(_ARGUMENTS):
             return Part("call", _call(name, part), form)
     for member in (*_CALLS, *_RESULTS):
@@ -238,7 +239,7 @@ def _part(part: Any) -> Part:
             return Part(kind, _call(str(part[member].get("name", "")), part[member]), form)
     if payloads := [token.decode() for token in TOKEN.findall(form.encode())]:
         return Part("media", ",".join(payloads), form)
-    links = [text for text in _texts(part) if "://" in text or len(text) >= 12]
+    links = [text for text in texts_in(part) if "://" in text or len(text) >= 12]
     return Part("media" if links else "other", ",".join(links) or form, form)
 
 
@@ -248,18 +249,6 @@ def _call(name: str, call: Mapping[str, Any]) -> str:
         with suppress(ValueError, RecursionError):
             given = json.loads(given)
     return _json([name, given])
-
-
-def _texts(value: Any) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case Mapping():
-            for member in value.values():
-                yield from _texts(member)
-        case list():
-            for item in value:
-                yield from _texts(item)
 
 
 def _json(value: Any) -> str:

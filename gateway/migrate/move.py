@@ -3,15 +3,16 @@
 A file beside the backups of upgrades lists what was made there, and what was begun: it is written before and after each
 call. Together with the marks of the copies it tells a later run what it finds. A document that a finished move has made
 is used as it is, and no later failure removes it.
+
+In a settings file, a moved agent gets a target with weight 0: only a person, or `mlc-gateway shift`, gives it another.
+So an edit here never changes who answers a request.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -21,20 +22,22 @@ import msgspec
 from gateway.agents.documents import Document
 from gateway.agents.lookup import document_path
 from gateway.agents.rules import Rule
-from gateway.migrate import marked
+from gateway.config.edit import EditError, put_route, put_target, remove_route, remove_target, replace_alias
+from gateway.config.schema import AgentRoute, RouteTarget, Settings
 from gateway.migrate.backup import BackupError, write_private
 from gateway.migrate.connection import Cluster, ClusterError, Connected, answer_of
+from gateway.migrate.display import next_shift
 from gateway.migrate.move_plan import Copy, MovePlan, Source, read_source
-from gateway.migrate.reading import unified_api
+from gateway.migrate.reading import get_all, unified_api
 from gateway.migrate.references import EXECUTOR, Named, Reference
 from gateway.migrate.search import search_all
+from gateway.migrate.settings_file import SettingsFile, locked
 from gateway.migrate.steps import Call, Kind, connector_body, mark_of, undeploy
 from gateway.migrate.upgrade import Documents
-from gateway.migrate.writer import PATIENCE, Clock, Report, StepFailed, Writer
+from gateway.migrate.writer import NotMade, Report, StepFailed, Writer, find_marked
 from gateway.register.parts import Made
 
 _FORMAT = 1
-_THREADS = 8
 _KINDS: tuple[Named, ...] = ("agents", "models", "connectors", "indices", "ids")
 
 _LEFTOVER = (
@@ -136,14 +139,12 @@ class Mover:
         plan: MovePlan,
         mapped: Mapping[str, str],
         report: Report = lambda line: None,
-        patience: float = PATIENCE,
-        clock: Clock = time,
     ) -> None:
         self._journal = journal
         self._plan = plan
         self._mapped = mapped
         self._report = report
-        self._writer = Writer(cluster, report, patience, clock)
+        self._writer = Writer(cluster, report)
         self._items: dict[str, Item] = {}
 
     def look(self) -> list[Copy]:
@@ -157,13 +158,13 @@ class Mover:
         for copy in self._plan.copies:
             item = known.get(copy.tag)
             if item is not None and item.state == "begun":  # the search may lag behind its making
-                found = marked.find(self._writer, copy.tag, copy.kind)
+                found = self._writer.find(copy.tag, copy.kind)
                 item = Item(copy.kind, copy.old, copy.tag, "made", found[0]) if found else None
             elif item is not None and (item.state == "removed" or not self._exists(item)):
                 item = None
             if item is None:
                 if copy.kind not in marks:
-                    marks[copy.kind] = marked.find_all(self._writer.cluster, copy.kind)
+                    marks[copy.kind] = find_marked(self._writer.cluster, copy.kind)
                 found = sorted(id_ for id_ in marks[copy.kind].get(copy.tag, ()))
                 item = Item(copy.kind, copy.old, copy.tag, "moved", found[0]) if found else None
             if item is not None:
@@ -207,11 +208,11 @@ class Mover:
         self._journal.note(item)
         call = copy.call(self._new_ids(), credential)
         try:
-            item.id = marked.make(self._writer, copy.kind, call, copy.tag, credential.values())
+            item.id = self._writer.make(copy.kind, call, copy.tag, credential.values())
         except StepFailed as failure:
             if copy.connector is not None:
                 self._report(f"{copy.place}: {_LEFTOVER}")
-            if isinstance(failure, marked.Refused):
+            if isinstance(failure, NotMade):
                 self._forget(item)
             raise
         item.state = "made"
@@ -303,7 +304,7 @@ class Mover:
     def _remove(self, item: Item, is_unified: bool) -> list[str]:
         """Remove a copy, and what the cluster made with it. Return the places of what is gone."""
         if not item.id:
-            item.id = next(iter(marked.find(self._writer, item.tag, item.kind)), "")
+            item.id = next(iter(self._writer.find(item.tag, item.kind)), "")
         if is_unified and item.id and not item.parts and self._exists(item):
             item.parts = self._parts_of(item)
             self._journal.note(item)
@@ -311,7 +312,7 @@ class Mover:
         for kind, id_ in [(item.kind, item.id), *item.parts]:
             if not id_ or (kind == "model_groups" and item.parts and self._is_used(id_, item.parts)):
                 continue
-            if why := marked.remove(self._writer, id_, kind):
+            if why := self._writer.remove(id_, kind):
                 self._report(f"{kind}/{id_} could not be removed, though nothing uses it: {why}")
             gone.append(f"{kind}/{id_}")
         self._forget(item)
@@ -338,12 +339,13 @@ def read_all(cluster: Cluster, agents: Sequence[str], mapped: Mapping[str, str] 
     """
 
     def read(kind: Kind, ids: Sequence[str]) -> dict[str, Document]:
-        with ThreadPoolExecutor(_THREADS) as pool:
-            answers = list(pool.map(lambda id_: cluster.call("GET", document_path(kind, id_)), ids))
-        for id_, (status, answer) in zip(ids, answers, strict=True):
+        found: dict[str, Document] = {}
+        for id_, status, answer in get_all(cluster, kind, ids):
             if status not in (200, 403, 404):
                 raise ClusterError(f"{kind}/{id_} can't be read ({answer_of(status, answer)})")
-        return {id_: answer for id_, (status, answer) in zip(ids, answers, strict=True) if status == 200 and answer}
+            if status == 200 and answer:
+                found[id_] = answer
+        return found
 
     return read_source(read, agents, lambda id_: id_ in (mapped or {}))
 
@@ -423,3 +425,91 @@ def group_names(cluster: Cluster) -> dict[str, str]:
     """
     found = search_all(cluster, "model_groups", source=("name", "description"))
     return {str(source.get("name")): mark_of("model_groups", source) for _, source in found}
+
+
+PLANNED = "planned-by-move"
+"""Stands for the id of a copy that is not made yet."""
+_ALL = 100.0
+
+
+class RouteEdit(msgspec.Struct, frozen=True):
+    """What was, or would be, changed in a settings file. routes: moved agent → its route, as it is after the edit.
+
+    backup: of the file before, None if it was not changed.
+    """
+
+    path: Path
+    diff: str
+    routes: Mapping[str, AgentRoute]
+    backup: Path | None = None
+
+
+def add_targets(path: Path, cluster: str, new_ids: Mapping[str, str], write: bool) -> RouteEdit:
+    """Add a target with weight 0 for each moved agent to its route, which is made if there is none.
+
+    cluster: the name of the new one. new_ids: agent → its copy; `PLANNED` if there is none yet. write: False to only
+    see whether the file can be edited, and how.
+
+    Raises:
+        EditError: the file can't be edited. ConfigError: it holds something wrong, now or after the edit.
+    """
+    with locked(path):
+        file = SettingsFile.read(path)
+        text, routes = file.text, dict[str, str]()
+        for old, new in new_ids.items():
+            text, routes[old] = _with_target(text, file.settings, old, RouteTarget(new, cluster, 0.0))
+        return _apply(file, text, routes, write)
+
+
+def remove_targets(path: Path, cluster: str, new_ids: Mapping[str, str]) -> RouteEdit:
+    """Take the targets of moved agents out of their routes. A route that then leads to its own agent alone goes, too.
+
+    Raises:
+        EditError: one of them has a weight, or the file can't be edited. ConfigError: as `add_targets`.
+    """
+    with locked(path):
+        file = SettingsFile.read(path)
+        text, routes = file.text, dict[str, str]()
+        for old, new in new_ids.items():
+            for route in file.settings.agents.routes:
+                target = next((one for one in route.targets if (one.agent, one.cluster) == (new, cluster)), None)
+                if target is None:
+                    continue
+                if target.weight:
+                    back = next_shift(path, route.agent, old, 100)
+                    raise EditError(f"{new} answers a share of the requests for {route.agent}: first run `{back}`")
+                text, routes[old] = _without_target(text, route, new), route.agent
+        return _apply(file, text, routes, True)
+
+
+def _apply(file: SettingsFile, text: str, routes: Mapping[str, str], write: bool) -> RouteEdit:
+    settings = file.settings if text == file.text else file.check(text)
+    by_id = {route.agent: route for route in settings.agents.routes}
+    edited = {agent: by_id[id] for agent, id in routes.items() if id in by_id}
+    if text == file.text:
+        return RouteEdit(file.path, "", edited)
+    return RouteEdit(file.path, file.diff(text), edited, file.replace(text) if write else None)
+
+
+def _with_target(text: str, settings: Settings, agent: str, target: RouteTarget) -> tuple[str, str]:
+    """Return the text with a target for `agent`, and the id of the route that has it."""
+    routes = settings.agents.routes
+    own = next((route for route in routes if route.agent == agent), None)
+    own = own or next((route for route in routes if any(_is(one, agent) for one in route.targets)), None)
+    if own is not None:
+        has_it = any((one.agent, one.cluster) == (target.agent, target.cluster) for one in own.targets)
+        return (text if has_it else put_target(text, own.agent, target)), own.agent
+    alias = settings.agents.aliases.get(agent)
+    route = AgentRoute(agent, [RouteTarget(alias or agent, weight=_ALL), target])
+    return (replace_alias(text, route) if alias else put_route(text, route)), agent
+
+
+def _is(target: RouteTarget, agent: str) -> bool:
+    return target.agent == agent and not target.cluster
+
+
+def _without_target(text: str, route: AgentRoute, agent: str) -> str:
+    rest = [one for one in route.targets if one.agent != agent]
+    if len(rest) == 1 and _is(rest[0], route.agent):
+        return remove_route(text, route.agent)
+    return remove_target(text, route.agent, agent)

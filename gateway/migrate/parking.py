@@ -10,106 +10,14 @@ a node restarts, the LLM refuses its calls; it never gets a request that is not 
 
 from __future__ import annotations
 
-import getpass
-import json
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from gateway.agents.lookup import document_path, read_switch
-from gateway.migrate import marked
 from gateway.migrate.backup import UNKNOWN, Journal
 from gateway.migrate.connection import Cluster
 from gateway.migrate.reading import Missing, read_part
 from gateway.migrate.steps import Call, attach, create_connector, credential_names, deploy, undeploy
 from gateway.migrate.writer import InUse, StepFailed, Writer
-
-_PRIVATE = 0o077
-
-
-class CredentialError(Exception):
-    """The credential can't be read. The message says what to do and never holds the credential."""
-
-
-def read_credential(path: Path) -> dict[str, str]:
-    """Return the JSON object of a file that only its owner can read, or its member `credential`.
-
-    Raises:
-        CredentialError: the file can't be read, others can read it, or it is not an object of strings.
-    """
-    value = _read_secrets(path)
-    inner = value.get("credential", value) if isinstance(value, dict) else value
-    if not _is_credential(inner):
-        raise CredentialError(f'{path} must hold a JSON object of strings, such as {{"openai_api_key": "…"}}')
-    credential: dict[str, str] = inner
-    return credential
-
-
-def read_credentials(path: Path, wanted: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
-    """Return the credentials of several connectors, by the places where they are (``connectors/ID``, ``models/ID``).
-
-    wanted: place → the names of its secrets. The file holds an object by place; for one connector also the form of
-    `read_credential`.
-
-    Raises:
-        CredentialError: as `read_credential`, or one of them, or a name in it, is missing.
-    """
-    value = _read_secrets(path)
-    if len(wanted) == 1 and not (isinstance(value, dict) and value.keys() & wanted.keys()):
-        value = {next(iter(wanted)): read_credential(path)}
-    form = credentials_form(wanted)
-    if not isinstance(value, dict):
-        raise CredentialError(f"{path} must hold a JSON object with the credential of each connector, as {form}")
-    for place, names in wanted.items():
-        if not _is_credential(value.get(place)):
-            raise CredentialError(f"{path} has no credential for {place}: it must hold {form}")
-        missing = [name for name in names if name not in value[place] and name not in _OPTIONAL]
-        if missing and not value[place].keys() & _ROLES:
-            raise CredentialError(f"{path} has no `{'`, `'.join(missing)}` for {place}: it must hold {form}")
-    return {place: value[place] for place in wanted}
-
-
-def credentials_form(wanted: Mapping[str, Sequence[str]]) -> str:
-    """Return what a file must hold with the credentials that are `wanted`, as JSON without their values."""
-    return json.dumps({place: dict.fromkeys(names, "…") for place, names in wanted.items()}, ensure_ascii=False)
-
-
-_OPTIONAL = frozenset({"session_token"})
-_ROLES = frozenset({"roleArn", "externalAccountRoleArn"})
-"""Names of a credential of AWS that take the place of its keys."""
-
-
-def _is_credential(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value) and all(isinstance(one, str) for one in value.values())
-
-
-def _read_secrets(path: Path) -> Any:
-    """Return the JSON data of a file that only its owner can read."""
-    try:
-        if path.stat().st_mode & _PRIVATE:
-            raise CredentialError(f"{path} holds a credential and others can read it: chmod 600 {path}")
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise CredentialError(f"{path}: {error.strerror or error}") from None
-    except ValueError:
-        raise CredentialError(f"{path} is not JSON") from None
-
-
-def ask_credential(names: Sequence[str], ask: Callable[[str], str] | None = None) -> dict[str, str]:
-    """Ask for each of `names` on the terminal, without echo. Empty ones are left out.
-
-    Raises:
-        CredentialError: there is no terminal, or every answer was empty.
-    """
-    if ask is None and not sys.stdin.isatty():
-        raise CredentialError("The credential can't be asked for without a terminal: give --credential-file FILE")
-    given = {name: (ask or getpass.getpass)(f"credential.{name}: ") for name in names}
-    found = {name: value for name, value in given.items() if value}
-    if not found:
-        raise CredentialError("No credential was given")
-    return found
-
 
 SETTLE = 1.0
 """Seconds after which a load that began before a write is over."""
@@ -218,14 +126,14 @@ class Parking:
         parked = self._record.parked
         if not parked:
             return
-        others = marked.find(self._writer, self._record.tag) if parked == UNKNOWN else [parked]
+        others = self._writer.find(self._record.tag) if parked == UNKNOWN else [parked]
         own = self._record.key.partition("/")[2]
         for model in self._record.models:
             named = f"models/{model}/connector_id"
             if read_part(self._writer.cluster, named) in others:
                 self._writer.put(attach(model, own), named, (own,))
         for other in others:
-            why = marked.remove(self._writer, other)
+            why = self._writer.remove(other)
             if why:
                 self._journal.note_unremoved(other, why)
         self._journal.park("")
@@ -236,14 +144,14 @@ class Parking:
         if not parked:
             return []
         calls = [attach(model, self._record.key.partition("/")[2]) for model in self._record.models]
-        return calls if parked == UNKNOWN else [*calls, marked.removal(parked)]
+        return calls if parked == UNKNOWN else [*calls, Call("DELETE", document_path("connectors", parked))]
 
     def _open(self, place: str) -> None:
         document = read_part(self._writer.cluster, place)
         self._journal.park(UNKNOWN)
         credential = dict.fromkeys(credential_names(document), "none")
         call = create_connector(document, self._record.tag)
-        self._journal.park(marked.create(self._writer, call, credential, self._record.tag))
+        self._journal.park(self._writer.create(call, credential, self._record.tag))
 
     def _park(self, place: str) -> None:
         """Park every model that is loaded. One that is not would be loaded with the other connector."""

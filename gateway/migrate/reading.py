@@ -1,33 +1,42 @@
-"""Reads from a cluster what an upgrade needs (agents, their connectors, all that shares these), and conversations."""
+"""Reads agents with their models and connectors, each document once, as the gateway would read them.
+
+An upgrade needs all that shares a connector, too. A scan drops no agent: one that can't be read is reported with the
+reason and what to do. Agents are read by `GET`, as the gateway does, and not from the search's hits: if the account may
+not `GET` an agent, the gateway may not either.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.agents.documents import (
     SETTINGS_PATH,
     Batch,
     Document,
+    DocumentKind,
     Found,
     may_have_unified_api,
+    needed,
     needed_connector,
     read_agents,
+    read_profile,
     run,
 )
+from gateway.agents.errors import lookup_error
 from gateway.agents.lookup import document_path, read_unified_api
 from gateway.agents.rules import Rule
-from gateway.memory.model import Message
-from gateway.memory.structured import from_structured
-from gateway.migrate.connection import Cluster, ClusterError, ClusterRefused, answer_of, refusal
-from gateway.migrate.search import WINDOW, search_all
-from gateway.migrate.steps import part
+from gateway.errors import UnresolvedAgent
+from gateway.migrate.assess import TYPES, Scan, Scanned, Unreadable
+from gateway.migrate.connection import Cluster, ClusterError, ClusterRefused, answer_of
+from gateway.migrate.search import search_all
+from gateway.migrate.steps import Kind, part
 from gateway.migrate.upgrade import Documents, users
-from gateway.mlcommons.memory_form import show_original
+from gateway.mlcommons.generations import AgentType
 
 _THREADS = 8
 
@@ -179,10 +188,15 @@ def with_run_agents(cluster: Cluster, documents: Documents, wanted: Iterable[str
 
 def unified_api(cluster: Cluster, version: tuple[int, ...]) -> bool | None:
     """Return whether the cluster's unified agent API is on; None if the cluster does not say."""
+    return _unified_api(cluster, version)[0]
+
+
+def _unified_api(cluster: Cluster, version: tuple[int, ...]) -> tuple[bool | None, int]:
+    """Return the same, with the status of the answer that says it; 200 if no question is needed."""
     if not may_have_unified_api(version):
-        return False
+        return False, 200
     status, settings = cluster.call("GET", SETTINGS_PATH)
-    return read_unified_api(settings) if status == 200 else None
+    return (read_unified_api(settings) if status == 200 else None), status
 
 
 def read_part(cluster: Cluster, place: str) -> Any:
@@ -204,8 +218,23 @@ class Missing(ClusterError):
     """The cluster has no such document."""
 
 
+def get_all(cluster: Cluster, kind: Kind, ids: Sequence[str]) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Read documents in several threads. Yield id, status and answer of each, in the order of `ids`.
+
+    Raises:
+        ClusterUnreachable: the cluster did not answer.
+    """
+    with ThreadPoolExecutor(_THREADS, f"read-{kind}") as pool:
+        try:
+            answers = pool.map(lambda id_: cluster.call("GET", document_path(kind, id_)), ids)
+            yield from ((id_, *answer) for id_, answer in zip(ids, answers, strict=True))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
 class _Fetch:
-    """Reads documents in several threads, each once."""
+    """Reads documents, each once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -213,9 +242,7 @@ class _Fetch:
 
     def __call__(self, batch: Batch) -> Found:
         new = [id_ for id_ in batch.ids if (batch.kind, id_) not in self._known]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            answers = list(pool.map(lambda id_: self._cluster.call("GET", document_path(batch.kind, id_)), new))
-        for id_, (status, document) in zip(new, answers, strict=True):
+        for id_, status, document in get_all(self._cluster, batch.kind, new):
             is_left_out = status == 404 or (batch.optional and status == 403)
             if not (status == 200 and document) and not is_left_out:
                 raise ClusterError(f"{batch.kind}/{id_} can't be read ({answer_of(status, document)})")
@@ -224,122 +251,186 @@ class _Fetch:
         return {id_: document for id_, document in found.items() if document}
 
 
-_PAGE = 1000
-_FAILED = "Agent execution failed: "
-"""How the response of a failed run begins (3.x). On 2.x, it has none (docs/evidence/facts.md)."""
+# A scan
+
+Progress = Callable[[str, int, int], None]
+"""Called with what was read: ``("agents", done, total)``."""
 
 
-class Exchange(NamedTuple):
-    """A question with its answer. created: seconds since the epoch, 0 if unknown. answer: "" if the run failed."""
+def scan(
+    cluster: Cluster,
+    version: tuple[int, ...],
+    given: Sequence[str] = (),
+    rules: Iterable[Rule] = (),
+    progress: Progress = lambda kind, done, total: None,
+) -> Scan:
+    """Read the agents that are given, or all of them if none is.
 
-    id: str
-    question: str
-    answer: str
-    created: float
-
-
-class StoredByAgent(NamedTuple):
-    """A message in a memory container. id: of its working memory. created: seconds since the epoch; 0 if unknown."""
-
-    id: str
-    message: Message
-    created: float
-
-
-def list_conversations(cluster: Cluster) -> Iterator[str]:
-    """Yield the ids of the conversations that the account may read, the last updated first.
+    given: ids, names or beginnings of ids that only one agent has, and connectors and models for all their agents.
 
     Raises:
-        ClusterError: they can't be read.
+        ClusterError: no agent uses a connector or model that is given.
+        ClusterRefused: the agents can't be searched.
+        ClusterUnreachable: the cluster did not respond.
     """
-    for memory in _pages(cluster, "/_plugins/_ml/memory", "memories", ""):
-        yield str(memory["memory_id"])
-
-
-def read_conversation(cluster: Cluster, id: str) -> list[Exchange]:
-    """Return the questions and answers of a conversation, oldest first, as they were written.
-
-    Raises:
-        ClusterError: there is no such conversation, or it can't be read.
-    """
-    path = document_path("memory", id, "/messages")
-    return [
-        Exchange(
-            str(message["message_id"]),
-            show_original(str(message.get("input") or "")),
-            _answer(str(message.get("response") or "")),
-            _seconds(message.get("create_time")),
-        )
-        for message in _pages(cluster, path, "messages", id)
-    ]
-
-
-def list_container_sessions(cluster: Cluster, container: str) -> list[str]:
-    """Return the ids of the sessions in a memory container that the account may read, the last updated first.
-
-    Raises:
-        ClusterError: they can't be read.
-    """
-    hits = _search_container(cluster, container, "sessions", {"match_all": {}}, [{"last_updated_time": "desc"}])
-    return [id for id, _ in hits]
-
-
-def read_container_session(cluster: Cluster, container: str, session: str) -> list[StoredByAgent]:
-    """Return the messages of a session in a memory container as agents of type ``conversational_v2`` keep them.
-
-    Raises:
-        ClusterError: it can't be read.
-    """
-    query = {"bool": {"filter": [
-        {"term": {"namespace.session_id": session}}, {"term": {"metadata.type": "structured_message"}},
-    ]}}  # fmt: skip
-    found = []
-    for id, source in _search_container(cluster, container, "working", query, [{"message_id": "asc"}]):
-        try:
-            message = from_structured(source["structured_data_blob"]["message"])
-        except (LookupError, ValueError, TypeError, AttributeError) as error:
-            raise ClusterError(f"The working memory {id} is no message of an agent: {error!r}") from error
-        created = source.get("created_time")
-        found.append(StoredByAgent(id, message, created / 1000 if isinstance(created, int | float) else 0.0))
-    return found
-
-
-def _search_container(
-    cluster: Cluster, container: str, kind: str, query: dict[str, Any], sort: list[dict[str, str]]
-) -> list[tuple[str, dict[str, Any]]]:
-    path = document_path("memory_containers", container, f"/memories/{kind}/_search")
-    status, body = cluster.call("POST", path, {"query": query, "sort": sort, "size": WINDOW})
+    given = agents_of_connectors(cluster, given)
+    ids = tuple(given) or tuple(id_ for id_, _ in search_all(cluster, "agents"))
+    fetch = _Scanner(cluster, progress)
+    run(read_agents(ids, follow=True), fetch)
+    missing = [id_ for id_ in given if fetch.read["agents"][id_].status == 404]
+    if not given:  # leave out agents that were deleted since the search
+        ids = tuple(id_ for id_ in ids if fetch.read["agents"][id_].status != 404)
+    found, unknown = _find_by_name(cluster, missing) if missing else ({}, {})
+    if found:
+        run(read_agents(found.values(), follow=True), fetch)
+    agents, models, connectors = fetch.read["agents"], fetch.read["models"], fetch.read["connectors"]
+    unified, status = _unified_api(cluster, version)
+    notes: tuple[str, ...] = ()
     if status != 200:
-        raise refusal(status, "read memories", "cluster:admin/opensearch/ml/memory_containers/memory/search", body)
-    hits = body.get("hits", {}).get("hits", [])
-    if len(hits) == WINDOW:
-        raise ClusterError(f"The container {container} has more than {WINDOW:,} of these: name sessions by id.")
-    return [(str(hit["_id"]), hit["_source"]) for hit in hits]
+        notes = (f"the cluster's settings can't be read ({status}): the unified agent API is assumed to be on",)
+    others = _bodies(agents)
+    users, more = _users(cluster, models)
+    if not given:
+        notes = (*notes, "no search returns hidden agents; name them by id to see them")
+
+    def scanned(id_: str) -> Scanned:
+        if id_ in unknown:
+            return Scanned(id_, "", "", None, unknown[id_])
+        return _scanned(id_, agents[id_], models, connectors, version, tuple(rules), unified, others)
+
+    everyone = sorted(
+        map(scanned, dict.fromkeys(found.get(id_, id_) for id_ in ids)), key=lambda agent: (agent.name, agent.id)
+    )
+    shown = {agent.id for agent in everyone}
+    documents = {id_: body for id_, body in _bodies(agents).items() if id_ in shown}
+    return Scan(
+        version, unified, tuple(everyone), _bodies(models), _bodies(connectors), users, (*notes, *more), documents
+    )
 
 
-def _answer(response: str) -> str:
-    return "" if response.startswith(_FAILED) else response
+class _Read(msgspec.Struct, frozen=True):
+    """The response to a `GET`. body: None if it is not a document."""
+
+    status: int
+    answer: Mapping[str, Any]
+
+    @property
+    def body(self) -> Mapping[str, Any] | None:
+        return self.answer if self.status == 200 and self.answer else None
 
 
-def _seconds(time: Any) -> float:
+_Documents = Mapping[str, _Read]
+
+
+class _Scanner:
+    """Reads documents in several threads. read: the answers by kind and id, the failed ones among them."""
+
+    def __init__(self, cluster: Cluster, progress: Progress) -> None:
+        self._cluster = cluster
+        self._progress = progress
+        self.read: dict[str, dict[str, _Read]] = {}
+
+    def __call__(self, batch: Batch) -> Found:
+        """Return the documents of the batch that could be read."""
+        answers: dict[str, _Read] = {}
+        for id_, status, answer in get_all(self._cluster, batch.kind, batch.ids):
+            answers[id_] = _Read(status, answer)
+            self._progress(batch.kind, len(answers), len(batch.ids))
+        self.read.setdefault(batch.kind, {}).update(answers)
+        return _bodies(answers)
+
+
+def _find_by_name(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, str], dict[str, Unreadable]]:
+    """Return name → id of the agents whose names are unique, and why each of the other names stands for no agent."""
     try:
-        return datetime.fromisoformat(str(time)).timestamp()
-    except ValueError:
-        return 0.0
+        everyone = [(id_, source.get("name")) for id_, source in search_all(cluster, "agents", source=("name",))]
+    except ClusterRefused as refused:
+        reason = f"there is no agent with this id, and names can't be searched: {refused}"
+        return {}, dict.fromkeys(names, Unreadable("AGENT_UNREADABLE", reason, "check the id"))
+    found: dict[str, str] = {}
+    unknown: dict[str, Unreadable] = {}
+    for name in names:
+        ids = sorted(id_ for id_, other in everyone if other == name)
+        what = "have this name"
+        if not ids:
+            ids, what = beginning_with(name, (id_ for id_, _ in everyone)), "have an id that begins so"
+        if len(ids) == 1:
+            found[name] = ids[0]
+        elif ids:
+            reason = f"{len(ids)} agents {what}: {', '.join(ids)}"
+            unknown[name] = Unreadable("AGENT_UNREADABLE", reason, "give the id of one of them")
+        else:
+            reason = "there is no agent with this id or name"
+            unknown[name] = Unreadable("AGENT_UNREADABLE", reason, "run this without names to list all agents")
+    return found, unknown
 
 
-def _pages(cluster: Cluster, path: str, name: str, id: str) -> Iterator[dict[str, Any]]:
-    start: int | None = 0
-    while start is not None:
-        query = f"?max_results={_PAGE}" + (f"&next_token={start}" if start else "")
-        status, body = cluster.call("GET", path + query)
-        if status == 404 and id:
-            raise ClusterError(f"The cluster has no conversation {id} that this account may read.")
-        if status != 200:
-            raise refusal(status, "read conversations", "cluster:admin/opensearch/ml/memory/*", body)
-        found = body.get(name)
-        if not isinstance(found, list):
-            raise ClusterError(f"GET {path} answered without a list of {name}.")
-        yield from found
-        following = body.get("next_token")
-        start = following if isinstance(following, int) and following > start else None
+def _scanned(
+    id_: str,
+    agent: _Read,
+    models: _Documents,
+    connectors: _Documents,
+    version: tuple[int, ...],
+    rules: tuple[Rule, ...],
+    unified_api: bool | None,
+    others: Mapping[str, Mapping[str, Any]],
+) -> Scanned:
+    document = agent.body or {}
+    name, type_ = str(document.get("name") or ""), str(document.get("type") or "").lower()
+    if type_ and AgentType.of(type_) not in TYPES:
+        reason = f"the gateway does not know how agents of type {type_} take their input"
+        return Scanned(id_, name, type_, None, Unreadable("AGENT_TYPE_UNKNOWN", reason, "send it no `input`"))
+    try:
+        _check(id_, agent, models, connectors)
+        bodies = _bodies(models), _bodies(connectors)
+        profile = read_profile(id_, document, *bodies, version, rules, unified_api, others)
+    except UnresolvedAgent as error:
+        code = "AGENT_UNREADABLE" if agent.body is None else "AGENT_UNRESOLVED"
+        reason = "; ".join(f"{problem.place}: {problem.reason}" for problem in error.problems) or error.reason
+        return Scanned(id_, name, type_, None, Unreadable(code, reason, error.hint or _RESTORE))
+    return Scanned(id_, name, type_, profile)
+
+
+_RESTORE = "register what is missing again, or remove the agent"
+
+
+def _check(id_: str, agent: _Read, models: _Documents, connectors: _Documents) -> None:
+    """Check that every document could be read or does not exist, which `read_profile` reports.
+
+    Raises:
+        FailedLookup: the cluster refused one.
+    """
+    if agent.body is None:
+        raise lookup_error("agents", id_, agent.status, agent.answer)
+    for model_id in needed(agent.body):
+        model = models[model_id]
+        if model.body is None:
+            _refused("models", model_id, model)
+        elif connector_id := needed_connector(model.body):
+            _refused("connectors", connector_id, connectors[connector_id])
+
+
+def _refused(kind: DocumentKind, id_: str, read: _Read) -> None:
+    if read.body is None and read.status != 404:
+        raise lookup_error(kind, id_, read.status, read.answer)
+
+
+def _bodies(documents: _Documents) -> dict[str, Mapping[str, Any]]:
+    return {id_: read.body for id_, read in documents.items() if read.body is not None}
+
+
+def _users(cluster: Cluster, models: _Documents) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """Return connector id → the models that name it, among all models of the cluster if those can be searched."""
+    notes: tuple[str, ...] = ()
+    named = {id_: needed_connector(body) for id_, body in _bodies(models).items()}
+    if any(named.values()):
+        try:
+            everyone = search_all(cluster, "models", source=("connector_id",))
+            named |= {id_: needed_connector(source) for id_, source in everyone}
+        except ClusterRefused as refused:
+            notes = (f"only these agents' models are counted as sharing a connector: {refused}",)
+    users: dict[str, list[str]] = {}
+    for model_id, connector_id in named.items():
+        if connector_id:
+            users.setdefault(connector_id, []).append(model_id)
+    return {connector_id: tuple(sorted(ids)) for connector_id, ids in users.items()}, notes

@@ -113,6 +113,19 @@ def _texts(value: Any, path: str, name: str) -> Iterator[tuple[str, str, str]]:
                 yield from _texts(inner, f"{path}[{index}]", name)
 
 
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every text in JSON data."""
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            for member in value.values():
+                yield from texts_in(member)
+        case list():
+            for item in value:
+                yield from texts_in(item)
+
+
 def _changed(value: Any, name: str, change: Callable[[str, str], str]) -> Any:
     match value:
         case str():

@@ -7,13 +7,15 @@ than that is not judged, and the verdict says why.
 
 A verdict does not depend on the words of plain texts (`gateway.execute.template_cache`), so that requests of one shape
 are judged once.
+
+`check_copy` judges one request of each kind for an agent and its copy on another cluster.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -23,12 +25,15 @@ from msgspec.structs import replace
 from gateway.agents.documents import Document
 from gateway.agents.rules import keeps_sessions, rule_for
 from gateway.delivery.call_model import CallModelCache
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, UnresolvedAgent
 from gateway.execute.rewrite import Rewrite, RewriteOptions, is_native, rewrite_for_agent, rewrite_input
 from gateway.execute.session_request import Earlier, compose, read_new_input
 from gateway.memory.model import Metadata
+from gateway.migrate.assess import TYPES
 from gateway.migrate.llm_call import LlmCall, differences
-from gateway.migrate.recorded import MEMORY_IDS, Options, Reason, RecordedRun, ShapedRun, Unknown
+from gateway.migrate.proof import KINDS, sample
+from gateway.migrate.recorded import MEMORY_IDS, Options, Reason, RecordedRun, ShapedRun, Unknown, read_run
+from gateway.migrate.upgrade import Documents
 from gateway.mlcommons.agents import conversational_v2
 from gateway.mlcommons.expansion import RenderFailure, UnknownRendering, limited_work
 from gateway.mlcommons.generations import FLOW_TYPES, AgentType, Generation
@@ -64,6 +69,11 @@ class Verdict(msgspec.Struct, frozen=True):
     codes: tuple[str, ...] = ()
     reason: str = ""
     help: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return JSON data."""
+        lists = {"differences": list(self.differences), "codes": list(self.codes)}
+        return {"result": self.kind.value, **lists, "reason": self.reason, "help": self.help}
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -425,3 +435,58 @@ class Tally:
         """
         counted = self.count() - self.count(Kind.ARRIVES_NOW, Kind.REFUSED_BY_BOTH)
         return 100 * self.count(Kind.SAME) / counted if counted else None
+
+
+QUESTION = "question"
+"""The kind of a request without `input`."""
+_GOOD = (Kind.SAME, Kind.ARRIVES_NOW, Kind.REFUSED_BY_BOTH)
+
+
+class Check(msgspec.Struct, frozen=True):
+    """What becomes of one kind of request. request: `QUESTION`, or a kind of `input`."""
+
+    request: str
+    verdict: Verdict
+
+    @property
+    def is_same(self) -> bool:
+        """True if the copy takes this kind as well as the old agent does."""
+        return self.verdict.kind in _GOOD
+
+    @property
+    def is_lost(self) -> bool:
+        """True if only the old agent takes this kind."""
+        return self.verdict.kind is Kind.REFUSED
+
+
+def check_copy(old: tuple[Documents, str], new: tuple[Documents, str], options: Options) -> tuple[Check, ...]:
+    """Compare an agent with its copy. old, new: the documents of a cluster, and the agent's id."""
+    rehearsal = Rehearsal(rehearsed_agent(*old, options), rehearsed_agent(*new, options))
+    provider = _provider(*old)
+    bodies = _requests(provider)
+    return tuple(Check(kind, rehearsal.judge(read_run(kind, body, False, options))) for kind, body in bodies)
+
+
+def _requests(provider: str) -> Iterator[tuple[str, bytes]]:
+    yield QUESTION, json.dumps({"parameters": {"question": sample("text", provider)}}).encode()
+    for kind in KINDS:
+        yield kind, json.dumps({"input": sample(kind, provider)}).encode()
+
+
+def _provider(documents: Documents, agent_id: str) -> str:
+    try:
+        return documents.profile(agent_id).provider
+    except UnresolvedAgent:
+        return ""
+
+
+def rehearsed_agent(documents: Documents, agent_id: str, options: Options) -> RehearsedAgent:
+    """Return an agent whose LLM calls are rendered; if it can't be read, it says so for each request."""
+    document: Document = documents.agents[agent_id]
+    try:
+        profile = documents.profile(agent_id)
+        if profile.agent_type not in TYPES:
+            raise UnresolvedAgent(f"the gateway does not know how agents of type {profile.type} take their input")
+    except UnresolvedAgent as error:
+        return RehearsedAgent(None, document, options, error.reason)
+    return RehearsedAgent(profile, document, options)

@@ -6,18 +6,17 @@ replaced, then the gateways reload, then the step is marked as done. The same co
 
 from __future__ import annotations
 
-import hashlib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from gateway.config.edit import set_weights
-from gateway.config.routes import AgentRoute
-from gateway.config.schema import Settings
-from gateway.migrate.gateways import AdminPort
+from gateway.config.load import digest_of
+from gateway.config.schema import AgentRoute, Settings
+from gateway.migrate.gateways import AdminPort, Reply, hint_at_token
 from gateway.migrate.reading import beginning_with
-from gateway.migrate.reloading import Reloaded, reload_all
 from gateway.migrate.route_figures import Reading, read_page
 from gateway.migrate.settings_file import SettingsFile
 from gateway.migrate.shift_history import History, Weights, make_step, same
@@ -194,7 +193,7 @@ def carry_out(
         readings = {url: one.processes for url, one in read_all(ports, agent).items()}
         history.add(make_step(agent, change.kind, change.before, change.after, readings))
         backup = file.replace(change.text)
-    gateways = reload_all(list(ports.values()), _digest(file.text), patience)
+    gateways = reload_all(list(ports.values()), digest_of(file.text.encode()), patience)
     last = history.last(agent)
     is_pending = last is not None and not last.done
     if any(one.status == "refused" for one in gateways) and is_pending:
@@ -204,7 +203,7 @@ def carry_out(
             if path is not None:
                 path.unlink()
         history.undo(agent)
-        reload_all([port for port in ports.values() if _ran(port, gateways)], _digest(old), patience)
+        reload_all([port for port in ports.values() if _ran(port, gateways)], digest_of(old.encode()), patience)
         return Result(gateways, True, None)
     if all(one.status == "runs" for one in gateways):
         history.finish(agent)
@@ -213,10 +212,6 @@ def carry_out(
 
 def _ran(port: AdminPort, gateways: Sequence[Reloaded]) -> bool:
     return any(one.gateway == port.name and one.status == "runs" for one in gateways)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_all(ports: Mapping[str, AdminPort], route: str) -> dict[str, Reading]:
@@ -230,3 +225,64 @@ def read_all(ports: Mapping[str, AdminPort], route: str) -> dict[str, Reading]:
     with ThreadPoolExecutor(len(ports)) as pool:
         pages = pool.map(lambda port: port.read("/metrics"), ports.values())
         return {url: read_page(page, route) for url, page in zip(ports, pages, strict=True)}
+
+
+_PATH = "/reload"
+_PAUSE = 0.5
+"""Seconds between two looks."""
+_SECONDS = 40.0
+"""Seconds for one reload: its workers may take 30."""
+_WITHOUT_RELOADS = (404, 405)
+"""Statuses of a gateway whose admin port can't reload."""
+
+
+class Reloaded(NamedTuple):
+    """What became of a gateway. problems: why it does not run with the settings.
+
+    status: `runs` with them; `refused` them; `waits`: the file that it reads has others; `failed`: it can't be reached
+    or can't reload.
+    """
+
+    gateway: str
+    status: Literal["runs", "refused", "waits", "failed"]
+    problems: tuple[str, ...] = ()
+
+
+def reload_all(ports: Sequence[AdminPort], digest: str, patience: float) -> list[Reloaded]:
+    """Reload gateways that do not run with the settings file of this SHA-256 yet, and wait until they do.
+
+    The file may take a while to reach a gateway. patience: seconds to wait for that.
+    """
+    if not ports:
+        return []
+    deadline = time.monotonic() + patience
+    with ThreadPoolExecutor(len(ports)) as pool:
+        return list(pool.map(lambda port: _reload(port, digest, deadline), ports))
+
+
+def _reload(port: AdminPort, digest: str, deadline: float) -> Reloaded:
+    while True:
+        reply = port.send("GET", _PATH)
+        if reply.status in _WITHOUT_RELOADS:
+            reason = "it can't reload over its admin port: send it SIGHUP"
+            return Reloaded(port.name, "failed", (reason,))
+        if reply.document.get("running") != digest and reply.document.get("file") == digest:
+            reply = port.send("POST", _PATH, seconds=_SECONDS)
+            if reply.document.get("status") == "refused" and reply.document.get("file") == digest:
+                return Reloaded(port.name, "refused", tuple(map(str, reply.document.get("problems", ()))))
+        if reply.document.get("running") == digest:
+            return Reloaded(port.name, "runs")
+        if reply.status in (401, 403) or time.monotonic() >= deadline:
+            return _late(port, digest, reply)
+        time.sleep(_PAUSE)
+
+
+def _late(port: AdminPort, digest: str, reply: Reply) -> Reloaded:
+    document = reply.document
+    if "running" not in document:
+        return Reloaded(port.name, "failed", (reply.problem + hint_at_token(reply.status),))
+    if document.get("file") != digest:
+        reason = "its settings file is another one, or has not arrived there yet"
+        return Reloaded(port.name, "waits", (reason,))
+    workers = document.get("workers", "not all")
+    return Reloaded(port.name, "failed", (f"{workers} of its workers run with the new settings",))

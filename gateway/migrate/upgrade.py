@@ -29,13 +29,11 @@ from gateway.delivery.template_change import Code, NotOffered, TemplateChange, f
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import TYPES, Abilities, abilities, anonymous
 from gateway.migrate.proof import CLIENT_TOOLS, KINDS, agent_proof, raw_proof
+from gateway.migrate.references import EXECUTOR, texts_in
 from gateway.migrate.steps import Call, Step, all_calls, change_inside_model, change_standalone, is_deployed, swap
 from gateway.mlcommons.generations import ABILITIES
 from gateway.mlcommons.profile import AgentProfile, Model
 from gateway.providers import registry
-
-EXECUTOR = "executor_agent_id"
-"""The parameter of a planner that names the agent which runs its steps."""
 
 
 class Documents(msgspec.Struct, frozen=True):
@@ -257,19 +255,7 @@ def served(documents: Documents, key: str) -> tuple[str, ...]:
 def users(documents: Documents, models: Iterable[str]) -> tuple[str, ...]:
     """Return the agents that name one of `models` anywhere in their documents."""
     ids = frozenset(models)
-    return tuple(agent_id for agent_id, doc in documents.agents.items() if not ids.isdisjoint(_texts(doc)))
-
-
-def _texts(value: Any) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case Mapping():
-            for member in value.values():
-                yield from _texts(member)
-        case list():
-            for item in value:
-                yield from _texts(item)
+    return tuple(agent_id for agent_id, doc in documents.agents.items() if not ids.isdisjoint(texts_in(doc)))
 
 
 def with_change(connector: Document, change: TemplateChange) -> dict[str, Any]:

@@ -25,8 +25,7 @@ from gateway.offload import run_here_if
 from gateway.ports import Answer, ClusterReader, ExecuteCall, ExecuteHandler, Forward, ProfileCache
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec
-from gateway.register.busy import AT_ONCE, retry_busy
-from gateway.register.calls import Calls
+from gateway.register.calls import AT_ONCE, Calls, retry_busy
 from gateway.register.documents import (
     answers_unified,
     as_native,

@@ -15,8 +15,7 @@ from gateway.config.schema import Secret
 from gateway.errors import GatewayError, Problem, RegistrationFailed
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec
-from gateway.register.busy import send
-from gateway.register.calls import LOST, Calls, Reply
+from gateway.register.calls import LOST, Calls, Reply, send_write
 from gateway.register.documents import agent_body, mcp_connector_body, model_body, model_group_body
 from gateway.register.parts import LEFT_BEHIND, ML, Made, retry_call
 from gateway.register.steps import Steps, note_parts
@@ -200,10 +199,10 @@ async def _put(calls: Calls, turns: asyncio.Semaphore, path: str, body: Mapping[
     """Send an idempotent change, again if its response is lost."""
     for _ in range(_TRIES - 1):
         try:
-            return await send(calls, turns, "PUT", path, body)
+            return await send_write(calls, turns, "PUT", path, body)
         except LOST:
             continue
-    return await send(calls, turns, "PUT", path, body)
+    return await send_write(calls, turns, "PUT", path, body)
 
 
 def unknown_model(agent: Made, spec: ModelSpec) -> Problem:

@@ -16,8 +16,7 @@ from gateway.agents.lookup import document_path
 from gateway.errors import InvalidInput, Problem, RegistrationFailed
 from gateway.execute.deliveries import TimedStep
 from gateway.ports import Answer, ExecuteCall, Forward
-from gateway.register.busy import made_nothing, send
-from gateway.register.calls import LOST, Calls, Reply
+from gateway.register.calls import LOST, Calls, Reply, made_nothing, send_write
 from gateway.register.documents import TAG
 from gateway.register.parts import (
     ML,
@@ -53,7 +52,7 @@ class Steps:
     """The documents that one attempt of a registration has made so far, in order.
 
     Its methods raise `RegistrationFailed` and the errors of a lost response, with the details of the step as problems.
-    turns: see `gateway.register.busy`. call: the request, whose steps are noted.
+    turns: see `send_write`. call: the request, whose steps are noted.
     """
 
     def __init__(self, calls: Calls, tag: str, turns: asyncio.Semaphore, call: ExecuteCall) -> None:
@@ -76,7 +75,7 @@ class Steps:
         body = self._mark(kind, body)
         for _ in range(_TRIES):
             try:
-                reply = await send(self._calls, self.turns, "POST", f"{ML}/{path}", body)
+                reply = await send_write(self._calls, self.turns, "POST", f"{ML}/{path}", body)
             except LOST as lost:
                 if not await self._find(kind):
                     lost.problems = (*lost.problems, self._unknown(kind))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -43,21 +43,16 @@ class Choice(NamedTuple):
 
 
 class Chooser:
-    """Chooses targets. profiles: the agents of all clusters. sessions: the gateway's memory; None without one.
-
-    draw: returns a random point from 0 (included) to 1 (not).
-    """
+    """Chooses targets. profiles: the agents of all clusters. sessions: the gateway's memory; None without one."""
 
     def __init__(
         self,
         settings: Settings,
         profiles: RoutedProfiles,
         sessions: Sessions | None = None,
-        draw: Callable[[], float] = random.random,
     ) -> None:
         self._profiles = profiles
         self._sessions = sessions
-        self._draw = draw
         self._memory = settings.memory
         self._callers = Callers(settings)
         self._limits = ParseLimits.from_limits(settings.limits)
@@ -166,7 +161,7 @@ class Chooser:
         is_ag_ui = request is not None and "threadId" in request.other
         keeps_itself = has_history or is_ag_ui or call.session is not None
         if not keeps_itself and await self._all_remember(route, call):
-            return route.draw(self._draw())
+            return route.draw(random.random())
         caller = self._callers.key(call.headers)
         by_message = route.stick_by == "first_message" or not caller
         return route.draw(point_of(route.agent, caller, first_message(request) if by_message else ""))
@@ -187,7 +182,7 @@ class Chooser:
         target = route.target_of(mirror.agent) if choice.is_whole else None
         if target is None or call.temporary or call.signed or read_async(call.raw_target) != "false":
             return None
-        return target if self._draw() < mirror.ratio else None
+        return target if random.random() < mirror.ratio else None
 
 
 def _marked(route: Route, marks: frozenset[str]) -> Target:

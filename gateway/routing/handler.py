@@ -23,11 +23,10 @@ from gateway.policy.usage import Prices
 from gateway.ports import Answer, ExecuteCall, ExecuteHandler, Forward, Retry, Routed
 from gateway.routing.caller import without_credentials
 from gateway.routing.choice import Choice, Chooser
-from gateway.routing.marks import split_path
+from gateway.routing.marks import MemoryMarks, RunMarks, split_path
 from gateway.routing.meter import MeterStage, RouteMeter
 from gateway.routing.mirrors import Mirrors, MirrorStage
 from gateway.routing.profiles import RoutedProfiles
-from gateway.routing.stages import MemoryMarks, RunMarks
 from gateway.routing.table import Route, Target
 
 HANDED_OVER = "ROUTE_HANDED_OVER"

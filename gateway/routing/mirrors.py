@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from gateway.config.routes import Mirror
+from gateway.config.schema import Mirror
 from gateway.errors import GatewayError
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.tool_types import MODEL_TOOL

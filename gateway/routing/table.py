@@ -9,15 +9,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gateway.config.routes import Mirror
-from gateway.config.schema import Agents
+from gateway.config.schema import Agents, Mirror
 
 _PART = 8
 """Hexadecimal digits of a mark."""
 
 
 class Target(Struct, frozen=True):
-    """An agent that answers for a route's id. See `gateway.config.routes.RouteTarget`.
+    """An agent that answers for a route's id. See `gateway.config.schema.RouteTarget`.
 
     mark: stands before the ids of the cluster's memory that this agent gives (`gateway.routing.marks`); "" for none.
     """
@@ -35,7 +34,7 @@ class Target(Struct, frozen=True):
 
 
 class Route(Struct, frozen=True):
-    """The targets for one agent's id. See `gateway.config.routes.AgentRoute`.
+    """The targets for one agent's id. See `gateway.config.schema.AgentRoute`.
 
     owner: the agent's id under which sessions of gateway memory are kept, so that every target can go on with them.
     """

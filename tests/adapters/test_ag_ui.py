@@ -9,8 +9,7 @@ import pytest
 from ag_ui.core import Event
 from pydantic import TypeAdapter
 
-from gateway.adapters.ag_ui import NOTICE
-from gateway.adapters.ag_ui_input import snapshot
+from gateway.adapters.ag_ui import NOTICE, snapshot
 from gateway.memory.model import Block, Message, StoredMessage
 from gateway.simulator.llm import Call
 from tests.adapters.conftest import ANSWER, Deploy, Deployed

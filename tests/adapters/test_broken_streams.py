@@ -14,8 +14,7 @@ from pydantic import TypeAdapter
 
 from gateway.adapters.ag_ui import EventWriter
 from gateway.adapters.errors import AdapterError
-from gateway.adapters.openai_chat import Completion
-from gateway.adapters.openai_common import NO_TOOLS
+from gateway.adapters.openai_chat import NO_TOOLS, Completion
 from gateway.adapters.openai_responses import Answer, ResponsesRequest
 from gateway.adapters.run import AgentRun, RunResult, failed
 from gateway.execute.run_events import RunEnded, RunEvent, RunFailed

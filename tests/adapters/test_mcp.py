@@ -24,8 +24,8 @@ from gateway.adapters.errors import AdapterError
 from gateway.adapters.mcp import OUTPUT_SCHEMA, input_schema, read_arguments, write_result
 from gateway.adapters.run import RunResult
 from gateway.app import build
-from gateway.config.adapters import McpTool
 from gateway.config.load import ConfigError, load
+from gateway.config.schema import McpTool
 from gateway.execute.run_events import RunEnded, TextDelta
 from gateway.observe.logs import configure
 from gateway.simulator.llm import Call

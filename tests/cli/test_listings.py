@@ -16,8 +16,7 @@ import pytest
 
 from gateway.app import Gateway, build
 from gateway.cli import run, tail
-from gateway.cli.listing import show_rows
-from gateway.cli.output import PlainConsole
+from gateway.cli.output import PlainConsole, show_rows
 from gateway.config.inspector import SqliteExchanges
 from gateway.inspector.har import write_har
 from gateway.observe.logs import configure
@@ -250,7 +249,7 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def test_tail_at_80_columns_and_wider() -> None:
-    lines = [line.plain for line in tail._lines(row(), 80)]
+    lines = [line.plain for line in tail.lines_of(row(), 80)]
     assert max(map(len, lines)) <= 80
     assert f"POST …/agents/{AGENTS[0]}/_execute?async=true" in lines[0]
     text = " ".join(" ".join(lines).split())
@@ -258,12 +257,12 @@ def test_tail_at_80_columns_and_wider() -> None:
         f"{AGENTS[0]} openai/v1/chat/completions splice 1200+345 tokens HISTORY_FLATTENED NEUTRAL_TEXT_ADDED "
         "DOCUMENT_AS_TEXT x"
     )
-    (wide,) = [line.plain for line in tail._lines(row(), 500)]
+    (wide,) = [line.plain for line in tail.lines_of(row(), 500)]
     assert f"POST /_plugins/_ml/agents/{AGENTS[0]}/_execute?async=true  {AGENTS[0]}" in wide
-    (copy,) = [line.plain for line in tail._lines(row(cluster="new", mirror_of="5f2a"), 500)]
+    (copy,) = [line.plain for line in tail.lines_of(row(cluster="new", mirror_of="5f2a"), 500)]
     assert f"{AGENTS[0]}  new  openai/v1/chat/completions  splice  mirror of 5f2a  1200+345 tokens" in copy
     long = "/index/_doc/" + "é" * 100
-    assert next(line.plain for line in tail._lines(row(target=long, agent="", codes=[]), 80)).endswith(long)
+    assert next(line.plain for line in tail.lines_of(row(target=long, agent="", codes=[]), 80)).endswith(long)
 
 
 def test_replay(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ import yaml
 
 from gateway.cli import serve
 from gateway.config.describe import bare, effective, rows, table, updated
-from gateway.config.load import ConfigError, load, sources
+from gateway.config.load import ConfigError, Source, load, sources
 from gateway.config.schema import AgentRule, Settings
-from gateway.config.source import Source
 from gateway.config.variables import is_section, types_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"

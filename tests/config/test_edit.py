@@ -18,7 +18,7 @@ from gateway.config.edit import (
     replace_alias,
     set_weights,
 )
-from gateway.config.routes import AgentRoute, Mirror, RouteTarget
+from gateway.config.schema import AgentRoute, Mirror, RouteTarget
 from gateway.config.yaml_text import parse_yaml
 from tests.conftest import examples
 

@@ -33,7 +33,7 @@ from gateway.policy import hooks
 from gateway.proxy import capture, client_connection, content_coding, exchange, lifecycle, listener, memory_read
 from gateway.recording import recorder, records
 from gateway.recording.sinks import sqlite, sqlite_queries
-from gateway.register import busy
+from gateway.register import calls
 from gateway.routing import marks
 from gateway.unified import limits
 from gateway.upstream import client, response_receiver, tls
@@ -215,8 +215,8 @@ NUMBERS = [
     ("operate/inspector.md", "Of more than {} runs, p50 and p95", f"{sqlite_queries._SAMPLE:,}"),
     ("operate/inspector.md", "known by the texts of the conversation's {} runs before", f"{drawing._EARLIER}"),
     ("operate/inspector.md", "for {} hours, `HttpOnly`", {12.0: "twelve"}.get(access._SECONDS / 3600, "")),
-    ("operate/registration.md", "sends a refused one again, up to {} times", f"{busy._TRIES}"),
-    ("operate/registration.md", "random pauses of up to {} s", f"{busy._PAUSES[1]:g}"),
+    ("operate/registration.md", "sends a refused one again, up to {} times", f"{calls._BUSY_TRIES}"),
+    ("operate/registration.md", "random pauses of up to {} s", f"{calls._BUSY_PAUSES[1]:g}"),
     ("operate/threat-model.md", "other documents of connectors for up to {} seconds", f"{holds.LONGEST_HOLD:g}"),
     ("troubleshooting.md", "504 `UpstreamTimeout` after {} s", f"{DEFAULTS.upstream.timeouts.connect:g}"),
     ("operate/memory-agentcore.md", "at most {} parts", f"{mapping.MOST_PAYLOADS}"),

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 import yaml
 
+from gateway.config.load import _FIXED
 from gateway.config.policy import Policy, UsageBudget
-from gateway.config.source import _FIXED
 from gateway.errors import BudgetSpent
 from gateway.observe.logs import configure
 from gateway.observe.metrics import UsageMetrics

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from gateway.app.gateway import build
 from gateway.app.reloading import SettingsReload
+from gateway.config.load import Source
 from gateway.config.schema import Settings
-from gateway.config.source import Source
 from gateway.observe.logs import configure
 
 

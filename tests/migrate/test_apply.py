@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from gateway.migrate import probe
+from gateway.migrate.apply import RolledBack, Runner, UndoFailed
 from gateway.migrate.backup import BackupError, Journal, cluster_address, lock_directory, unfinished
 from gateway.migrate.connection import Connected
 from gateway.migrate.probe import ProbeFailed
-from gateway.migrate.rollback import RolledBack, UndoFailed, carry_out, roll_back
 from gateway.migrate.upgrade import Offer, offers
 from gateway.migrate.writer import Clock
 from gateway.simulator.llm.endpoints import Reply
@@ -70,12 +70,11 @@ class Upgrade:
     ) -> None:
         cluster = cluster or cluster_at(self.deployment.url)
         proved = check or (lambda: probe.prove_again(cluster, self.journal.record))
-        carry_out(cluster, self.journal, proved, credential=self.credential, patience=PATIENCE, clock=clock)
+        Runner(cluster, self.journal, credential=self.credential, patience=PATIENCE, clock=clock).carry_out(proved)
 
     def roll_back(self, force: bool = False) -> list[str]:
-        return roll_back(
-            cluster_at(self.deployment.url), Journal.load(self.journal.path), force=force, patience=PATIENCE
-        )
+        journal = Journal.load(self.journal.path)
+        return Runner(cluster_at(self.deployment.url), journal, patience=PATIENCE).roll_back(force)
 
     def template(self) -> str:
         resources = self.deployment.cluster.core.resources
@@ -277,7 +276,7 @@ def test_a_model_nobody_knew_of_keeps_the_connector_from_being_changed(deploymen
 def test_a_search_that_lags_does_not_hide_the_new_connector_or_keep_it(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.migrate.marked._LAG", PATIENCE)
+    monkeypatch.setattr("gateway.migrate.writer._LAG", PATIENCE)
     upgrade = Upgrade(deployment, "new connector", tmp_path)
     deployment.cluster.core.resources.refresh_seconds = 1.0
 

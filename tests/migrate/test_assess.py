@@ -9,13 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.agents.rules import Rule
-from gateway.config.routes import AgentRoute, RouteTarget
-from gateway.config.schema import Agents
+from gateway.cli.agents import ability_as_json
+from gateway.config.schema import AgentRoute, Agents, RouteTarget
 from gateway.delivery.advice import COMPLETES_TEXT
 from gateway.migrate.assess import Assessment, abilities, assess, template_kind
 from gateway.migrate.proof import KINDS, sample
-from gateway.migrate.report import ability_as_json
-from gateway.migrate.scan import scan
+from gateway.migrate.reading import scan
 from gateway.mlcommons.generations import Generation
 from gateway.providers import registry
 from gateway.routing.table import read_routes

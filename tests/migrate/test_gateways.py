@@ -13,8 +13,8 @@ import pytest
 
 from gateway.config.schema import Settings
 from gateway.migrate import gateways
+from gateway.migrate.apply import Runner, UndoFailed
 from gateway.migrate.gateways import NamedGateways
-from gateway.migrate.rollback import UndoFailed, roll_back
 from tests.migrate.conftest import Command, Deployment
 from tests.migrate.stub_server import StubServer
 from tests.migrate.test_apply import IMAGE, Upgrade
@@ -125,7 +125,7 @@ class Running:
 def rolled_back(upgrade: Upgrade, report: Callable[[str], None]) -> None:
     named = NamedGateways([upgrade.deployment.gateway_admin_url], Settings(), report)
     cluster = cluster_at(upgrade.deployment.url)
-    roll_back(cluster, upgrade.journal, report, patience=PATIENCE, gateways=named)
+    Runner(cluster, upgrade.journal, report, patience=PATIENCE, gateways=named).roll_back()
 
 
 def test_a_rollback_waits_for_the_runs_that_were_planned_before(upgraded: Upgrade) -> None:

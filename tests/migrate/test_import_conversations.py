@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.memory_import import read_conversation
 from gateway.memory.model import Owner, SessionKey
 from gateway.memory.owner import agent_of, caller_of
 from gateway.memory.reading import read_messages
 from gateway.memory.store import Store
 from gateway.migrate.connection import PASSWORD
-from gateway.migrate.reading import read_conversation
 from tests.memory.cli_place import Commands, Place
 from tests.memory.conversations import turn, user
 from tests.migrate.conftest import Deployment, StartDeployment
@@ -125,7 +125,7 @@ def test_a_question_that_the_gateway_wrote_is_imported_as_it_reads(
 
 
 def test_long_lists_are_read_whole(deployment: Deployment, memory: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.migrate.reading._PAGE", 2)
+    monkeypatch.setattr("gateway.cli.memory_import._PAGE", 2)
     ids = [converse(deployment, *((str(number), "a") for number in range(5))) for _ in range(4)]
     document = import_all(deployment, memory)
     assert (set(document["sessions"]), document["turns"]) == (set(ids), 20)

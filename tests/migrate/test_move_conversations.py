@@ -116,7 +116,7 @@ def test_what_it_says_on_a_terminal(move: Move, command: Command) -> None:
     assert "Conversations of the account that would be imported: 1\n" in out
     status, out, _ = command(*move.argv_with_credentials("--conversations"))
     assert status == 0
-    assert "Conversations that became sessions: 1 (1 turns), 0 already there, 0 failed." in out
+    assert "Conversations that became sessions: 1 (1 turn), 0 already there, 0 failed." in out
     assert f"  - {{agent: {move.target}, memory: gateway}}" in out
 
 

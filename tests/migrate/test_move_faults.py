@@ -37,7 +37,7 @@ WRITE = r"/_plugins/_ml/(?!.*_search)"
 
 @pytest.fixture
 def move(start_deployment: StartDeployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Move:
-    monkeypatch.setattr("gateway.migrate.marked._LAG", 0.2)
+    monkeypatch.setattr("gateway.migrate.writer._LAG", 0.2)
     return empty(Move(start_deployment("2.19.0"), start_deployment("3.8.0"), tmp_path))
 
 
@@ -154,7 +154,7 @@ def test_a_fault_while_a_unified_agent_is_made(
     expire: Callable[[], None],  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.migrate.marked._LAG", 0.2)
+    monkeypatch.setattr("gateway.migrate.writer._LAG", 0.2)
     with front(unified.new, _AnyWrite(kind, "", WRITE, nth=nth), expire=expire) as faulty:
         status, shown = _through(unified, faulty.url, command)
         assert any(seen.fault == kind for seen in faulty.seen)
@@ -237,7 +237,7 @@ def test_a_search_that_lags_behind_the_end_of_the_run_before(
     move: Move, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was begun is searched until it is visible, so nothing is made twice."""
-    monkeypatch.setattr("gateway.migrate.marked._LAG", PATIENCE)
+    monkeypatch.setattr("gateway.migrate.writer._LAG", PATIENCE)
     move.new.cluster.core.resources.refresh_seconds = 0.5
     send = Writer.send
 

@@ -12,11 +12,11 @@ from urllib.parse import unquote
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.cli.agents import ClusterInfo, as_report
 from gateway.migrate.assess import assess
 from gateway.migrate.cleanup import leftovers
 from gateway.migrate.proof import KINDS
-from gateway.migrate.report import ClusterInfo, as_json
-from gateway.migrate.scan import scan
+from gateway.migrate.reading import scan
 from tests.conftest import examples
 from tests.delivery.simulated_cluster import cluster_of
 
@@ -87,5 +87,5 @@ def test_every_agent_has_its_entry(data: st.DataObject, version: tuple[int, ...]
     found = assess(scan(cluster, version))
     assert sorted(one.agent.id for one in found) == sorted(documents["agents"])
     assert all((list(one.abilities) == list(KINDS)) != (one.agent.unreadable is not None) for one in found)
-    json.dumps(as_json(ClusterInfo("c", "u", version, None), found, KINDS))
+    json.dumps(as_report(ClusterInfo("c", "u", version, None), found, KINDS))
     assert leftovers(cluster, 0) == []

@@ -14,8 +14,7 @@ from gateway.delivery.advice import COMPLETES_TEXT, CORRECT_RULE, NAME_PROVIDER
 from gateway.errors import first_remedy
 from gateway.migrate.assess import Assessment, assess, check_providers
 from gateway.migrate.proof import KINDS, sample
-from gateway.migrate.reading import read_documents
-from gateway.migrate.scan import scan
+from gateway.migrate.reading import read_documents, scan
 from gateway.migrate.upgrade import Offer, Refused, offers
 from tests.migrate.conftest import Command, Deployment, StartDeployment
 from tests.migrate.observed import upgrade_command

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from gateway.migrate import apply, marked
+from gateway.migrate import apply, writer
 from gateway.simulator import connectors
 from gateway.simulator.fixtures import CLASSIC
 from gateway.simulator.fixtures import connector_body as body_of
@@ -23,7 +23,7 @@ OTHERS, OURS = "z-iuCqIB2bf4H6wFabcd", "z-ioDqIB2bf4H6wFefgh"
 @pytest.fixture(autouse=True)
 def _in_a_directory_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path_factory.mktemp("run"))
-    monkeypatch.setattr(marked, "_LAG", 0.0)  # a search of this cluster does not lag
+    monkeypatch.setattr(writer, "_LAG", 0.0)  # a search of this cluster does not lag
 
 
 def next_id(monkeypatch: pytest.MonkeyPatch, id_: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.config.load import load
-from gateway.config.routes import AgentRoute, RouteTarget
+from gateway.config.schema import AgentRoute, RouteTarget
 from gateway.migrate.promote import (
     PROMOTED,
     QUESTION,

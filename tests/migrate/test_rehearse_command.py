@@ -219,6 +219,15 @@ def test_the_table_fits_into_80_columns(
     assert "/inspector/exchanges/ID" in out
 
 
+def test_one_request_is_not_several(deployment: Deployment, recorded: Settings, command: Command) -> None:
+    old = deployment.agents["flow-d"]
+    argv = ("rehearse", "-c", recorded(_records(old)[1:3]), old, "--as", old, "--min-same", "100%", "--table")
+    status, out, _ = command(*argv)
+    assert status == 0
+    summary = "1 of 1 request arrives the same (100 %); the old agent refuses 1 more, which doesn't count"
+    assert f"{summary}; --min-same 100 is met." in " ".join(out.split())
+
+
 def test_an_agent_that_can_not_be_read_is_the_reason_of_all(
     deployment: Deployment, recorded: Settings, command: Command
 ) -> None:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.load import load
-from gateway.config.routes import AgentRoute, RouteTarget
-from gateway.config.schema import Settings
+from gateway.config.schema import AgentRoute, RouteTarget, Settings
 from gateway.migrate.shift import ShiftError, find_route, find_target, give, shares_of
 
 GIVEN = [

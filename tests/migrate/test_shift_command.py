@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.shift import _own_address
+from gateway.cli.shift import own_address
 from gateway.config.schema import Listen
 from gateway.migrate.settings_file import locked
 from gateway.migrate.shift_history import History
@@ -111,7 +111,7 @@ def test_a_dry_run_changes_nothing(path: Path, command: Command) -> None:
 def test_steps_lead_back_one_by_one(path: Path, gateway: GatewayThread, command: Command) -> None:
     """To the weights before each; the history shows the way."""
     arguments = ("shift", "-c", str(path), "--gateway", gateway.url, "OLD")
-    for percent in ("5", "50", "100"):
+    for percent in ("5", "50%", "100 %"):
         assert command(*arguments, "--to", "NEW", "--percent", percent)[0] == 0
     assert _weights(path) == ("0", "100")
     for expected in (("50", "50"), ("95", "5"), ("100", "0")):
@@ -197,6 +197,14 @@ def test_a_script_learns_by_the_exit_code_whether_to_go_on(
         arguments = ("shift", "-c", str(path), "--gateway", gateway.url, "OLD", "--max-error-ratio", *options)
         assert command(*arguments)[0] == expected
         assert json.loads(command(*arguments, "--json")[1])["met"] == {0: True, 1: False, 3: None}[expected]
+
+
+def test_one_run_is_not_several(path: Path, command: Command) -> None:
+    path.write_text(TEXT.replace("weight: 0", "weight: 5"))
+    with GatewayThread(path) as gateway:
+        arguments = ("shift", "-c", str(path), "--gateway", gateway.url, "OLD", "--max-error-ratio", "1")
+        _, out, _ = command(*arguments, "--min-runs", "1")
+    assert out.splitlines()[-1] == "Not judged, as there were fewer than 1 run: NEW (0)."
 
 
 def test_nothing_is_judged_where_nobody_tries_the_new_target(
@@ -381,7 +389,7 @@ ADDRESSES = [
 @pytest.mark.parametrize(("listen", "url"), ADDRESSES)
 def test_the_settings_name_the_gateway_by_default(listen: Listen, url: str) -> None:
     """At an address that this machine can use."""
-    assert _own_address(listen) == (
+    assert own_address(listen) == (
         url if listen.admin_port != Listen().admin_port else f"http://127.0.0.1:{listen.admin_port}"
     )
 

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from gateway.cli import run
-from gateway.cli.upgrade import rules_of
+from gateway.cli.cluster import rules_of
 from gateway.delivery.advice import COMPLETES_TEXT
 from gateway.delivery.template_change import Code
 from gateway.migrate.backup import Journal
@@ -244,7 +244,7 @@ def test_credential_files_that_are_not_taken(
 def test_a_credential_that_the_cluster_repeats_in_its_error_is_blotted_out(
     deployment: Deployment, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.migrate.marked._LAG", 0.2)  # it is looked for: a 500 may have done it
+    monkeypatch.setattr("gateway.migrate.writer._LAG", 0.2)  # it is looked for: a 500 may have done it
     agent = flow(deployment, standalone(deployment)[1])
     answer = {"error": {"reason": f"bad key {SECRET}"}}
     deployment.cluster.refusals["POST /_plugins/_ml/connectors/_create"] = lambda: answer

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 from urllib3.connection import HTTPConnection
 
+from gateway.migrate.apply import RolledBack, UndoFailed
 from gateway.migrate.backup import Journal
-from gateway.migrate.rollback import RolledBack, UndoFailed
 from tests.faulty_cluster import Fault, FaultyCluster, Kind, orphans
 from tests.migrate.conftest import Deployment
 from tests.migrate.test_apply import WAYS, Upgrade

@@ -140,10 +140,10 @@ def test_a_killed_run_that_needs_its_credential_again_says_so(
     Path("credential.json").chmod(0o600)
     given = ("--credential-file", "credential.json", "--url", deployment.url)
     with monkeypatch.context() as patch:
-        patch.setattr(Runner, "forward", _killed)
+        patch.setattr(Runner, "carry_out", _killed)
         with pytest.raises(Killed):
             command("upgrade", agent, "--apply", *given)
-    monkeypatch.setattr("gateway.migrate.marked._LAG", 0.2)
+    monkeypatch.setattr("gateway.migrate.writer._LAG", 0.2)
     (backup,) = Path("mlc-backups").glob("*.json")
     before = state(deployment)
     status, _, err = command("upgrade", agent, "--apply", "--url", deployment.url)

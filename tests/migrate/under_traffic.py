@@ -25,11 +25,11 @@ from gateway.config.schema import Settings
 from gateway.errors import UndeliverableContent
 from gateway.execute.rewriter import Rewriter
 from gateway.migrate import probe
+from gateway.migrate.apply import RolledBack, Runner, UndoFailed
 from gateway.migrate.backup import Journal
 from gateway.migrate.connection import ClusterError
 from gateway.migrate.gateways import Gateways
 from gateway.migrate.reading import agent_ids, read_documents
-from gateway.migrate.rollback import RolledBack, UndoFailed, carry_out, roll_back
 from gateway.migrate.upgrade import Offer, offers
 from gateway.simulator.core import ClusterCore
 from gateway.simulator.handlers import Request
@@ -306,10 +306,10 @@ def run(
     problem = ""
     try:
         prove = lambda: probe.prove_again(busy, journal.record)  # noqa: E731
-        carry_out(busy, journal, prove, credential=SECRET, clock=busy, gateways=named)
+        Runner(busy, journal, credential=SECRET, clock=busy, gateways=named).carry_out(prove)
         upgraded = busy.uses_new_template()
         busy.sleep(_BETWEEN if images else 0)
-        roll_back(busy, journal, clock=busy, gateways=named)
+        Runner(busy, journal, clock=busy, gateways=named).roll_back()
         rolled_back = not busy.uses_new_template() and busy.resources.model(busy.model)["model_state"] == before
     except (RolledBack, UndoFailed, ClusterError) as error:
         problem = str(error)

@@ -30,9 +30,9 @@ from gateway.execute.media import Inliner
 from gateway.execute.rewrite import Rewrite
 from gateway.execute.rewriter import Rewriter
 from gateway.migrate import probe
+from gateway.migrate.apply import Runner
 from gateway.migrate.backup import Journal
 from gateway.migrate.reading import read_documents
-from gateway.migrate.rollback import carry_out, roll_back
 from gateway.migrate.upgrade import Offer, offers
 from gateway.mlcommons.profile import AgentProfile
 from gateway.observe.logs import configure
@@ -194,13 +194,13 @@ class Deployment:
         journal = MemoryJournal.create(Path(tempfile.gettempdir()), found, documents, LLM_URL)
         gateways = self if tells_gateway else None
         prove = lambda: probe.prove_again(self, journal.record, self.rules)  # noqa: E731
-        carry_out(self, journal, prove, credential=CREDENTIAL, clock=self, gateways=gateways)
+        Runner(self, journal, credential=CREDENTIAL, clock=self, gateways=gateways).carry_out(prove)
         self.cluster.profile.cache_clear()
         return Upgrade(journal, new_connector)
 
     def roll_back(self, upgrade: Upgrade, tells_gateway: bool) -> None:
         """Undo an upgrade as ``mlc-gateway rollback`` does."""
-        roll_back(self, upgrade.journal, clock=self, gateways=self if tells_gateway else None)
+        Runner(self, upgrade.journal, clock=self, gateways=self if tells_gateway else None).roll_back()
         assert upgrade.journal.record.outcome == "reverted"
         self.cluster.profile.cache_clear()
 

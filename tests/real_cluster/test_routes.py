@@ -20,7 +20,7 @@ NOBODY = f"{ML}/agents/mlc-gateway-may-run/_execute"
 
 
 def test_a_run_of_an_agent_that_there_is_not_is_a_404(api: Api, agents: dict[str, Agent]) -> None:
-    """`gateway.routing.permission` takes that for a caller who may run agents."""
+    """`gateway.routing.profiles` takes that for a caller who may run agents."""
     assert agents
     status, answer = api.call("POST", NOBODY, {"parameters": {}})
     assert status == 404, answer

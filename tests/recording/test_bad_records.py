@@ -16,8 +16,7 @@ from multidict import istr
 from structlog.testing import capture_logs
 
 from gateway.config.inspector import AuditFile as AuditSettings
-from gateway.config.inspector import Inspector, OpenSearchExchanges, SqliteExchanges
-from gateway.config.schema import Traces
+from gateway.config.inspector import Inspector, OpenSearchExchanges, SqliteExchanges, Traces
 from gateway.http1.request_heads import HeadLimits, RequestReader
 from gateway.observe.logs import configure, describe_fault
 from gateway.observe.metrics import Metrics

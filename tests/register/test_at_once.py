@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.register import busy, reuse
+from gateway.register import calls, reuse
 from tests.faulty_cluster import Fault
 from tests.lifecycle.process import until
 from tests.register.deployment import ML, REGISTER, deploy
@@ -23,7 +23,7 @@ KEY = {"Idempotency-Key": "deploy-17"}
 def quick_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tags cost little, and pauses between tries be short."""
     monkeypatch.setattr(reuse, "_COST", {"n": 2, "r": 8, "p": 1})
-    monkeypatch.setattr(busy, "_PAUSES", (0.001, 0.01))
+    monkeypatch.setattr(calls, "_BUSY_PAUSES", (0.001, 0.01))
 
 
 def refusal(cause: str, path: str, status: int, times: int) -> Fault:

@@ -191,7 +191,7 @@ async def test_a_gateway_is_killed_before_the_address_is_set(tmp_path: Path, met
 async def test_a_registration_that_is_forwarded_is_sent_again_while_others_are_in_its_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.register.busy._PAUSES", (0.001, 0.01))
+    monkeypatch.setattr("gateway.register.calls._BUSY_PAUSES", (0.001, 0.01))
     async with deploy("3.6.0") as deployment:
         body = body_of(deployment)
         del body["model"]["url"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config.routes import Mirror
+from gateway.config.schema import Mirror
 from gateway.mlcommons.profile import AgentProfile, Generation, Tool
 from gateway.observe.record import ExchangeRecord
 from gateway.routing.mirrors import other_tools

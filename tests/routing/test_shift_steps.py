@@ -52,7 +52,7 @@ async def test_each_step_is_made_and_its_figures_are_those_of_the_requests(
             assert [by_agent[agent]["runs"] for agent in (old, new)] == [ran.count(agent) for agent in (old, new)]
             assert [by_agent[agent]["errors"] for agent in (old, new)] == [0, 0]
             assert 0 < by_agent[new]["p50"] <= by_agent[new]["p95"]
-            assert report["gateways"] == [{"url": thread.url, "in_effect": True}]
+            assert report["gateways"] == [{"gateway": thread.url, "in_effect": True}]
             if percent == 100:
                 assert ran == [new] * REQUESTS
             else:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.consistency import check
-from gateway.config.routes import AgentRoute, RouteTarget
-from gateway.config.schema import Agents, Settings
+from gateway.config.schema import AgentRoute, Agents, RouteTarget, Settings
 from gateway.config.upstream import Upstream
 from gateway.routing.table import mark_of, point_of, read_routes, shares
 from tests.conftest import share

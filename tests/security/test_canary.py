@@ -180,7 +180,7 @@ async def _pages(gateway: Gateway) -> dict[str, bytes]:
         for path in ("exchanges?limit=500", "values", "migration"):
             await get(f"/inspector/api/{path}")
         rows = json.loads(await get("/inspector/api/exchanges?limit=500"))["rows"]
-        found["tail"] = "\n".join(line.plain for row in rows for line in tail._lines(row, 80)).encode()
+        found["tail"] = "\n".join(line.plain for row in rows for line in tail.lines_of(row, 80)).encode()
         for row in rows[:: max(1, len(rows) // 12)]:
             one = f"/inspector/exchanges/{row['id']}"
             for tab in ("overview", "request", "response", "llm"):

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
-from gateway.config.schema import Traces
+from gateway.config.inspector import Traces
 from gateway.observe.logs import describe_fault
 from gateway.observe.record import Delivery, ExchangeRecord, Step, TraceContext, Usage
 from gateway.recording.messages import message_attributes

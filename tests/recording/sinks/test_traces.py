@@ -15,7 +15,7 @@ import trustme
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, http_attributes, url_attributes
 
-from gateway.config.schema import Traces
+from gateway.config.inspector import Traces
 from gateway.config.types import Secret
 from gateway.observe.record import (
     Body,

@@ -7,7 +7,7 @@ import pytest
 from gateway.agents.rules import Rule
 from gateway.migrate.assess import Scan, Scanned, Unreadable
 from gateway.migrate.connection import ClusterRefused
-from gateway.migrate.scan import scan
+from gateway.migrate.reading import scan
 from gateway.simulator.fixtures import CLASSIC, connector_body
 from tests.migrate.conftest import Deployment, StartDeployment
 from tests.migrate.test_connection import connected
