@@ -127,7 +127,8 @@ class Answer(msgspec.Struct, frozen=True):
 class AnswerStage:
     """A step that reads or changes the response to a run. A stage overrides what it needs; here nothing is done.
 
-    holds: the whole response is held for `finish`; of an event stream, only its end. reports: `report` is called.
+    holds: the whole response is held for `finish`; of an event stream, only its end. Without it `feed`, `finish` and
+    `leave` are not called. reports: `report` is called.
     """
 
     holds = True

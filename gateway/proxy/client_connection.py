@@ -1,6 +1,6 @@
 """A client's connection to the data port: begins the exchange of each request, ends its response, and closes.
 
-`gateway.proxy.request_receiver` reads the requests; `gateway.proxy.closing` has the two ways to close.
+`gateway.proxy.request_receiver` reads the requests; `LingeringClose` and `reset` are the two ways to close.
 
 An idle connection costs this object and its transport: no task, no timer, no buffer.
 """

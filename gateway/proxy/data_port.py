@@ -224,6 +224,10 @@ def head_edits(forwarding: Forwarding) -> tuple[HeadEdit, ...]:
 
     What depends on the connection to the cluster comes later: headers per hop and Host (`Fields.lines_for`), length and
     trace of a run (`gateway.proxy.run`), credentials (`gateway.upstream.auth`).
+
+    An edit that adds a header takes the client's own line of that name away, and widens the limits of the head, as
+    `Forwarding.of` does. A client can't have it removed (`Connection: X-Mine`) if it is in `PROTECTED` of
+    `gateway.http1.fields`; another cluster of a route gets it if it is in `OPEN_HEADERS` of `gateway.routing.caller`.
     """
     return (with_one_hop_less, *((forwarding.of,) if forwarding.changes else ()))
 

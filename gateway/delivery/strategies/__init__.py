@@ -1,6 +1,7 @@
 """The strategies in order of preference. The first one whose candidate can be proved wins.
 
-A new strategy is a file in this folder and a row here.
+A new strategy is a file in this folder and a row here. What a plan is called may differ: `messages` yields `wrap`, too;
+`flattened` and `as_one_text` yield `text`, and `as_one_turn` what the strategy that it asks is called.
 """
 
 from __future__ import annotations

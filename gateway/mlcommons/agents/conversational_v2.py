@@ -19,7 +19,7 @@ _MODEL_IGNORED = ("system_prompt", "max_iteration")
 
 
 class ConversationalV2(AgentBehaviour):
-    """`conversational_v2`: the messages are the parameter `body`, which `gateway.mlcommons.v2_messages` renders."""
+    """`conversational_v2`: the messages are the parameter `body`, which the cluster makes of `input`."""
 
     def calls_functions(self, profile: AgentProfile, params: Mapping[str, str]) -> bool:
         """Return True: it always uses the LLM's own function calling."""
