@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import override
 
 from gateway.agents.rules import rule_for
 from gateway.config.schema import AgentRule, Settings
@@ -126,8 +127,8 @@ class Conversion(AnswerStage):
     def __init__(self, profile: AgentProfile) -> None:
         self._profile = profile
 
+    @override
     async def finish(self, answer: Answer, streamed: bool) -> Answer:
-        """See `AnswerStage`."""
         if answer.status >= 300 or streamed:
             return answer
         run = await run_here_if(len(answer.body) <= _SMALL, read_answer, self._profile, answer.body)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import override
 
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.config.schema import Settings
@@ -177,8 +178,8 @@ class PolicyRun(AnswerStage):
         self._usage: Usage | None = None
         self.holds = bool(charges or self._checks_answer or (policies.usage_header and not streaming))
 
+    @override
     def prepare(self, forward: Forward) -> Forward:
-        """See `AnswerStage`."""
         changes: dict[str, object] = {}
         if self._body is not None and forward.body is None:
             changes["body"] = [self._body]
@@ -193,8 +194,8 @@ class PolicyRun(AnswerStage):
 
     # The response
 
+    @override
     def feed(self, piece: bytes) -> bytes:
-        """See `AnswerStage`."""
         self._stream.feed(piece)
         return piece
 
@@ -218,8 +219,8 @@ class PolicyRun(AnswerStage):
             headers |= notice_header(notices, headers)
         return Answer(status, headers, body)
 
+    @override
     def leave(self) -> Mapping[str, str]:
-        """See `AnswerStage`."""
         if self._guarded is not None and self._checks_answer:
             self._guarded.report_unread()
         return {HEADER: UNKNOWN} if self._policies.usage_header else {}

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
+from typing_extensions import override
 
 from gateway.execute.run_answer import (
     MEMORY_ID,
@@ -282,8 +283,8 @@ class AnswerReader(StreamReader):
         self._left = most
         self._fold = RunFold()
 
+    @override
     def feed(self, piece: bytes) -> list[RunEvent]:
-        """See `StreamReader`."""
         events = super().feed(piece)
         self._left -= len(piece)
         if self._left < 0:

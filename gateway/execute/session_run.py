@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
+from typing_extensions import override
 
 from gateway.agents.lookup import Credentials
 from gateway.agents.resolver import ResolvedAgent, Resolver
@@ -158,8 +159,8 @@ class SessionRun(AnswerStage):
         """End the run, which was not sent."""
         self._session.release()
 
+    @override
     def prepare(self, forward: Forward) -> Forward:
-        """See `AnswerStage`."""
         notices = (*self._session.notices, *self.sent.notices)
         delivery = self._describe(forward.delivery, notices)
         headers = {**forward.response_headers, **self._notices(notices, forward.response_headers)}
@@ -193,8 +194,8 @@ class SessionRun(AnswerStage):
 
     # The response
 
+    @override
     def feed(self, piece: bytes) -> bytes:
-        """See `AnswerStage`."""
         return piece if self._stream is None else self._stream.feed(piece)
 
     async def finish(self, answer: Answer, streamed: bool) -> Answer:
@@ -213,8 +214,8 @@ class SessionRun(AnswerStage):
         headers = {**answer.headers, **self._notices(notices, answer.headers)}
         return Answer(status, headers, await run_here_if(small, self._write, stream, run, body))
 
+    @override
     def leave(self) -> Mapping[str, str]:
-        """See `AnswerStage`."""
         return notice_header((ANSWER_MISSING,), {}) if self._runs.settings.answers.notice_header else {}
 
     def abandon(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import override
 
 from gateway.errors import GatewayError
 from gateway.execute.deliveries import Reporter, notice_header, with_notices
@@ -118,8 +119,8 @@ class StreamWatch(AnswerStage):
         self._splitter = EventSplitter(_LONGEST_EVENT)
         self._has_failed = self._is_inside = False
 
+    @override
     def feed(self, piece: bytes) -> bytes:
-        """See `AnswerStage`."""
         return b"".join(map(self._take, self._splitter.feed(piece)))
 
     def _take(self, event: bytes) -> bytes:
@@ -153,8 +154,8 @@ class StreamWatch(AnswerStage):
             last += self._error(_CUT)
         return replace(answer, body=shown + last)
 
+    @override
     def cut(self, error: GatewayError) -> bytes:
-        """See `AnswerStage`."""
         if self._reader.has_ended or self._has_failed:
             return b""
         self._fail("cut", error.reason)
@@ -194,8 +195,8 @@ class WholeAnswer(AnswerStage):
         self._reporter = reporter
         self._notice_header = notice_header
 
+    @override
     def prepare(self, forward: Forward) -> Forward:
-        """See `AnswerStage`."""
         self._reporter.noticed(IN_ONE_PIECE)
         headers, delivery = forward.response_headers, forward.delivery
         if self._notice_header:

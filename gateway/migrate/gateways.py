@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import requests
+from typing_extensions import override
 
 from gateway.config.schema import Settings
 from gateway.migrate.connection import without_credentials
@@ -139,8 +140,8 @@ class NamedGateways(Gateways):
         self._holding: list[AdminPort] = []
         self._renewal: tuple[threading.Thread, threading.Event] | None = None
 
+    @override
     def hold(self, name: str, parts: Mapping[str, Any], wait: bool) -> None:
-        """See `Gateways`."""
         self._stop_renewal()
         ids = {place: part for place, part in parts.items() if isinstance(part, str)}
         connectors = {place: part for place, part in parts.items() if place not in ids}
@@ -159,14 +160,14 @@ class NamedGateways(Gateways):
         if self._holding:
             self._start_renewal(body)
 
+    @override
     def drop(self) -> None:
-        """See `Gateways`."""
         others = [port for port in self._ports if port not in self._holding]
         for port, reply in _send_all(others, "POST", _DROP).items():
             self._say_whether_up_to_date(port, reply, self._ttl)
 
+    @override
     def release(self, name: str) -> None:
-        """See `Gateways`."""
         self._stop_renewal()
         holding, self._holding = self._holding, []
         for port, reply in _send_all(holding, "DELETE", f"{_HOLD}?name={name}").items():

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import msgspec
 from msgspec import Struct
+from typing_extensions import override
 
 from gateway.config.memory import Memory
 from gateway.config.policy import UsageBudget
@@ -70,12 +71,12 @@ class MemoryBudgetStore(BudgetStore):
         self._spent: dict[Account, float] = {}
         self._clean_at = _CLEAN_AT
 
+    @override
     async def read(self, accounts: Sequence[Account]) -> Mapping[Account, float]:
-        """See `BudgetStore`."""
         return {account: self._spent[account] for account in accounts if account in self._spent}
 
+    @override
     async def add(self, amounts: Mapping[Account, float]) -> None:
-        """See `BudgetStore`."""
         self.add_now(amounts)
 
     def add_now(self, amounts: Mapping[Account, float]) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 import aiohttp
 import msgspec
 from msgspec import Struct
+from typing_extensions import override
 
 from gateway.config.policy import Guardrail
 from gateway.observe.connect_errors import describe_connect_error
@@ -153,8 +154,8 @@ class Function(Hook):
         self._function = function
         self._turns = None if is_async(function) else asyncio.Semaphore(_THREADS)
 
+    @override
     async def judge(self, document: dict[str, Any]) -> Verdict:
-        """See `Hook`."""
         own = msgspec.json.decode(msgspec.json.encode(document))  # the function may change what it gets
         try:
             answer = await (self._function(own) if self._turns is None else self._run(self._turns, own))

@@ -16,6 +16,7 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
+from typing_extensions import override
 
 from gateway.config.schema import Limits
 from gateway.errors import InvalidInput
@@ -271,8 +272,8 @@ class _Handler(logging.Handler):
         super().__init__()
         self._log = log
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`."""
         exc = record.exc_info[1] if record.exc_info else None
         if isinstance(exc, HttpProcessingError):
             client = record.args[0] if isinstance(record.args, tuple) and record.args else None

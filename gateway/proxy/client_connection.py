@@ -15,6 +15,8 @@ import struct
 import time
 from typing import Protocol
 
+from typing_extensions import override
+
 from gateway.errors import GatewayError
 from gateway.http1 import state
 from gateway.http1.request_heads import Request
@@ -237,8 +239,8 @@ class ClientConnection(RequestReceiver):
 
     # From the receiver
 
+    @override
     def begin(self, request: Request, rest: bytes) -> None:
-        """See `RequestReceiver`."""
         try:
             exchange = self.exchange = self.port.exchange(self, request)
         except Exception:

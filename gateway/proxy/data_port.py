@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from typing_extensions import override
+
 from gateway.config.schema import Settings
 from gateway.errors import GatewayError
 from gateway.http1.request_heads import COUNTED, MOST_FORWARDS, Fields, Request, RequestReader
@@ -140,8 +142,8 @@ class _Copied(Exchange):
 
     __slots__ = ()
 
+    @override
     def begin(self, piece: bytes, complete: bool) -> None:
-        """See `Exchange`."""
         self._request_copy = BodyCopy(self._limit)
         self._request_copy.add(piece, complete)
         self._response_copy = None
@@ -152,34 +154,34 @@ class _Copied(Exchange):
         capture = self._port.capture
         return capture.body_limit if capture is not None else 0
 
+    @override
     def upload(self, piece: bytes, complete: bool) -> None:
-        """See `Exchange`."""
         if not self._request_copy.complete:  # what follows belongs to a tunnel
             self._request_copy.add(piece, complete)
         super().upload(piece, complete)
 
+    @override
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
-        """See `RequestOwner`."""
         is_tunnel = head.status == 101  # what follows does not belong to a body
         first, last = (b"", True) if is_tunnel else (piece, complete)
         self._response_copy = ResponseCopy(self._limit, head, self.outbound.decode, first, last)
         super().on_head(head, piece, complete)
 
+    @override
     def on_body(self, piece: bytes, complete: bool) -> None:
-        """See `RequestOwner`."""
         if self.status != 101:
             assert self._response_copy is not None
             self._response_copy.add(piece, complete)
         super().on_body(piece, complete)
 
     @property
+    @override
     def held(self) -> int:  # type: ignore[override]
-        """See `Capturable`."""
         copies = getattr(self, "_request_copy", None), getattr(self, "_response_copy", None)
         return sum(copy.held for copy in copies if copy is not None)
 
+    @override
     def captured(self, ended: float) -> Captured:
-        """See `Exchange`."""
         if not hasattr(self, "_request_copy"):  # refused before `begin`: the first bytes of its body are not valid
             return self._captured(ended, Bodies(BodyCopy(self._limit), self.request.fields.chunked))
         bodies = Bodies(self._request_copy, self.request.fields.chunked, response=self._response_copy)
@@ -249,8 +251,8 @@ class LastHop(Exchange):
 
     __slots__ = ()
 
+    @override
     def start(self) -> None:
-        """See `Exchange`."""
         self.reply(_reflect(self.request) if self.request.method == b"TRACE" else Answer(200, {"Allow": _METHODS}, b""))
 
 

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
+from typing_extensions import override
+
 from gateway.http1.head_buffer import ResponseHeadBuffer
 from gateway.http1.response_heads import ResponseHead, ResponseReader
 from gateway.http1.rules import HeadLimits
@@ -65,14 +67,14 @@ class LocalTransport(asyncio.Transport):
             self.connection.resume_writing()
         return data
 
+    @override
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """See `asyncio.Transport`."""
         if name == "peername" and self._address is not None:
             return self._address
         return default if self._peer is None else self._peer.get_extra_info(name, default)
 
+    @override
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """See `asyncio.Transport`."""
         self._written.append(bytes(data))
         self._size += len(data)
         self._news.set()
@@ -80,30 +82,30 @@ class LocalTransport(asyncio.Transport):
             self._paused = True
             self.connection.pause_writing()
 
+    @override
     def writelines(self, list_of_data: Any) -> None:
-        """See `asyncio.Transport`."""
         for data in list_of_data:
             self.write(data)
 
+    @override
     def get_write_buffer_size(self) -> int:
-        """See `asyncio.Transport`."""
         return self._size
 
+    @override
     def can_write_eof(self) -> bool:
-        """See `asyncio.Transport`."""
         return True
 
+    @override
     def write_eof(self) -> None:
-        """See `asyncio.Transport`."""
         self._ended = True
         self._news.set()
 
+    @override
     def is_closing(self) -> bool:
-        """See `asyncio.Transport`."""
         return self.closing
 
+    @override
     def close(self) -> None:
-        """See `asyncio.Transport`."""
         self.closing = True
         self.write_eof()
 
@@ -118,12 +120,12 @@ class LocalTransport(asyncio.Transport):
         """See `asyncio.Transport`. `DisconnectPoller` need not look: aiohttp reads."""
         return True
 
+    @override
     def pause_reading(self) -> None:
-        """See `asyncio.Transport`."""
         self.readable.clear()
 
+    @override
     def resume_reading(self) -> None:
-        """See `asyncio.Transport`."""
         self.readable.set()
 
 

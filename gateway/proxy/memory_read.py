@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
+from typing_extensions import override
+
 from gateway.errors import GatewayError
 from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Request
@@ -40,23 +42,23 @@ class MemoryRead(Exchange):
         self._held_size = 0
         self._added: dict[str, str] = {}
 
+    @override
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
-        """See `RequestOwner`."""
         if head.status == 200 and (head.length or 0) <= MOST and self.request.method != b"HEAD":
             self._held_head = head
             self._hold(head, piece, complete)
         else:
             super().on_head(head, piece, complete)
 
+    @override
     def on_body(self, piece: bytes, complete: bool) -> None:
-        """See `RequestOwner`."""
         if self._held_head is not None:
             self._hold(self._held_head, piece, complete)
         else:
             super().on_body(piece, complete)
 
+    @override
     def added_lines(self) -> bytes:
-        """See `Exchange`."""
         return encode_fields(self._added)
 
     def _hold(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
@@ -98,15 +100,15 @@ class MemorySearch(MemoryRead):
         self._looked = False
         self._task: asyncio.Task[None] | None = None
 
+    @override
     def start(self) -> None:
-        """See `Exchange`."""
         if self.outbound.complete:
             self._look()
         else:
             self.client.resume_reading()  # it was paused if the request had to wait
 
+    @override
     def upload(self, piece: bytes, complete: bool) -> None:
-        """See `Exchange`."""
         if self._looked:
             super().upload(piece, complete)
             return
@@ -145,15 +147,15 @@ class MemorySearch(MemoryRead):
         except Exception:
             self.break_off()
 
+    @override
     def abandon(self) -> None:
-        """See `Exchange`."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
         super().abandon()
 
+    @override
     def on_head(self, head: ResponseHead, piece: bytes, complete: bool) -> None:
-        """See `RequestOwner`."""
         if self._shows:
             super().on_head(head, piece, complete)
         else:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import structlog
 from multidict import CIMultiDict, CIMultiDictProxy
+from typing_extensions import override
 
 from gateway.errors import GatewayError, release_frames
 from gateway.http1.fields import encode_fields
@@ -186,8 +187,8 @@ class Run(Exchange):
         if not self.outbound.complete:
             self.client.resume_reading()  # it was paused if the request had to wait
 
+    @override
     def upload(self, piece: bytes, complete: bool) -> None:
-        """See `Exchange`."""
         self.outbound.complete = complete
         if complete and self.arrived == self.started:  # not if it waited to be admitted
             self.arrived = time.monotonic()
@@ -309,8 +310,8 @@ class Run(Exchange):
         self._upstream = upstream
         self._sent_fields = request.fields if routed.passes else open_fields(request)
 
+    @override
     def parts(self, authority: bytes) -> tuple[bytes, Buffers]:
-        """See `RequestOwner`."""
         body = self._forward.body
         pieces: Buffers = [self._raw] if body is None else body
         replaced = body is not None
@@ -376,15 +377,15 @@ class Run(Exchange):
 
     # The response
 
+    @override
     def abandon(self) -> None:
-        """See `Exchange`."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
         super().abandon()
 
+    @override
     def added_lines(self) -> bytes:
-        """See `Exchange`."""
         headers = self._forward.response_headers
         lines = encode_fields(headers) if headers else b""
         if self._added:
@@ -412,8 +413,8 @@ class Run(Exchange):
             self._task = None
             self.break_off()
 
+    @override
     def on_interim(self, head: ResponseHead) -> None:
-        """See `RequestOwner`."""
         super().on_interim(self._without_cookies(head))
 
     def _without_cookies(self, head: ResponseHead) -> ResponseHead:
@@ -443,8 +444,8 @@ class Run(Exchange):
             self._held = _HeldResponse(head)
             self._hold(self._held, piece, complete)
 
+    @override
     def on_body(self, piece: bytes, complete: bool) -> None:
-        """See `RequestOwner`."""
         if isinstance(self._copy, ResponseCopy):
             self._copy.add(piece, complete)
             self.held += len(piece)

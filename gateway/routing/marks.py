@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
+from typing_extensions import override
 
 from gateway.memory.model import PREFIX as SESSION
 from gateway.mlcommons.memory_form import show_original_json
@@ -210,8 +211,8 @@ class RunMarks(AnswerStage):
         self._unmarked = unmarked
         self._stream = MarkedStream(mark)
 
+    @override
     def feed(self, piece: bytes) -> bytes:
-        """See `AnswerStage`."""
         return self._stream.feed(piece)
 
     async def finish(self, answer: Answer, streamed: bool) -> Answer:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+from typing_extensions import override
+
 from gateway.errors import GatewayError
 from gateway.execute.deliveries import model_name
 from gateway.execute.run_answer import RunAnswer
@@ -67,8 +69,8 @@ class MeterStage(AnswerStage):
         self._started = time.monotonic()
         self._is_failed = False
 
+    @override
     def fail(self, error: GatewayError) -> None:
-        """See `AnswerStage`."""
         self._is_failed = True
 
     def report(self, status: int, body: bytes) -> Coroutine[Any, Any, None] | None:

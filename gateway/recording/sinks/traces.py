@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
+from typing_extensions import override
 
 from gateway.config.inspector import Traces
 from gateway.observe.logs import describe_fault
@@ -298,12 +299,12 @@ class _CountingExporter(SpanExporter):
             fault, self._fault = self._fault, ""
         return lost, fault
 
+    @override
     def shutdown(self) -> None:
-        """See `SpanExporter`."""
         self._exporter.shutdown()
 
+    @override
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """See `SpanExporter`."""
         return self._exporter.force_flush(timeout_millis)
 
 
@@ -330,8 +331,8 @@ class _Session(requests.Session):
             raise requests.TooManyRedirects("the collector answers with a redirect")
         return response
 
+    @override
     def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
-        """See `requests.Session`."""
         merged = super().merge_environment_settings(url, proxies, stream, verify, cert)
         return {**merged, "verify": self.verify} if isinstance(self.verify, str) else merged
 
