@@ -1,4 +1,4 @@
-"""Every code of a refusal or a notice, and what it means; docs/reference/limitations.md explains each at length.
+"""Notices, and every code of a refusal or a notice; docs/reference/limitations.md explains each at length.
 
 The code stands as a text where it is given. A test holds this list against these places and against that page.
 """
@@ -6,6 +6,8 @@ The code stands as a text where it is given. A test holds this list against thes
 from __future__ import annotations
 
 from typing import NamedTuple
+
+import msgspec
 
 
 class Code(NamedTuple):
@@ -155,3 +157,15 @@ CODES: dict[str, Code] = {
     "TOO_MANY_VALUES": Code("the body's JSON has more values than `limits.values`"),
     "TOO_MANY_ITEMS": Code("the input has more items than `limits.input_items`"),
 }
+
+
+NOTICE_HEADER = "X-MLC-Gateway-Notice"
+"""The response header with the codes of a request's notices."""
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A change that is reported to the client: its short code (``SYSTEM_FOLDED``), its place and one sentence."""
+
+    code: str
+    reason: str
+    place: str = ""

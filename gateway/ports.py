@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from gateway.codes import NOTICE_HEADER
 from gateway.errors import GatewayError
-from gateway.notices import HEADER
 from gateway.observe.record import Delivery
 from gateway.unified.model import Media
 from gateway.unified.request import ExecuteRequest
@@ -257,10 +257,10 @@ class Forward(msgspec.Struct, frozen=True):
         headers: dict[str, str] = {}
         for stage in self.stages:
             if stage.holds:
-                notices = headers.get(HEADER)
+                notices = headers.get(NOTICE_HEADER)
                 headers |= stage.leave()
-                if notices and headers[HEADER] != notices:
-                    headers[HEADER] = f"{notices}, {headers[HEADER]}"
+                if notices and headers[NOTICE_HEADER] != notices:
+                    headers[NOTICE_HEADER] = f"{notices}, {headers[NOTICE_HEADER]}"
         return headers
 
     def cut(self, error: GatewayError) -> bytes:

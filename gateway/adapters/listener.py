@@ -26,10 +26,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway.adapters.errors import INTERNAL
 from gateway.adapters.requests import Place
+from gateway.codes import NOTICE_HEADER
 from gateway.config.consistency import is_local
 from gateway.config.schema import Adapters, ClientTimeouts
 from gateway.config.types import YEAR
-from gateway.notices import HEADER
 from gateway.observe.logs import Logger
 from gateway.proxy.acceptor import BACKLOG, bind
 
@@ -209,7 +209,7 @@ class _Guarded:
             allow_origins=origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
-            expose_headers=[HEADER, "X-Request-Id", "Retry-After", "X-Should-Retry", "Mcp-Session-Id"],
+            expose_headers=[NOTICE_HEADER, "X-Request-Id", "Retry-After", "X-Should-Retry", "Mcp-Session-Id"],
             max_age=600,
         )
 

@@ -17,7 +17,8 @@ from starlette.types import Send
 from gateway.adapters.agents import Agents, Profiles
 from gateway.adapters.errors import AdapterError, Fault, refuse
 from gateway.adapters.run import AgentRun, RunInput, begin_run
-from gateway.agents.rules import keeps_sessions
+from gateway.agents.documents import keeps_sessions
+from gateway.codes import NOTICE_HEADER
 from gateway.config.schema import AdapterKey, Settings
 from gateway.errors import InvalidInput, MemoryUnavailable
 from gateway.memory.model import StoredMessage
@@ -26,7 +27,6 @@ from gateway.memory.reading import read_messages
 from gateway.memory.store import SessionNotFound, Store, StoreError
 from gateway.memory.window import live_messages
 from gateway.mlcommons.profile import AgentProfile
-from gateway.notices import HEADER
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.proxy.data_port import DataPort
@@ -325,4 +325,4 @@ OF_STREAMS = frozenset({"STREAM_IN_ONE_PIECE"})
 
 def notice_headers(notices: Sequence[str]) -> dict[str, str]:
     """Return the header that names notices."""
-    return {HEADER: ", ".join(notices)} if notices else {}
+    return {NOTICE_HEADER: ", ".join(notices)} if notices else {}

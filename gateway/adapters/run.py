@@ -11,6 +11,7 @@ from multidict import CIMultiDict
 
 from gateway.adapters.agents import Profiles
 from gateway.adapters.errors import AdapterError, Fault, of_answer
+from gateway.codes import NOTICE_HEADER
 from gateway.errors import GatewayError
 from gateway.execute.run_answer import decode, read_answer
 from gateway.execute.run_events import (
@@ -30,7 +31,6 @@ from gateway.execute.run_events import (
 from gateway.execute.streams import google_signature
 from gateway.memory.model import Usage
 from gateway.mlcommons.profile import AgentProfile
-from gateway.notices import HEADER
 from gateway.offload import run_here_if
 from gateway.ports import SessionUse
 from gateway.providers.responses import member
@@ -60,7 +60,7 @@ class AgentRun:
     def __init__(self, response: LocalResponse, agent: AgentProfile) -> None:
         self._response = response
         self._agent = agent
-        self.notices: Sequence[str] = tuple(filter(None, response.header(HEADER.lower()).split(", ")))
+        self.notices: Sequence[str] = tuple(filter(None, response.header(NOTICE_HEADER.lower()).split(", ")))
 
     async def events(self) -> AsyncIterator[RunEvent]:
         """Yield what the answer says. The last one is a `RunEnded` or a `RunFailed`, and no other one is."""

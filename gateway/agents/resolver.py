@@ -16,6 +16,7 @@ from gateway.agents.documents import (
     Batch,
     Document,
     Found,
+    Rule,
     may_have_unified_api,
     read_agents,
     read_profile,
@@ -23,7 +24,6 @@ from gateway.agents.documents import (
 from gateway.agents.errors import FailedLookup, LookupFailed, lookup_error
 from gateway.agents.holds import Holds
 from gateway.agents.lookup import Credentials, Lookup, get_document, get_json, read_unified_api, read_version
-from gateway.agents.rules import Rule
 from gateway.agents.size import SMALL_WEIGHT, Scale, is_small, weigh
 from gateway.errors import Problem, UnresolvedAgent
 from gateway.mlcommons.profile import AgentProfile

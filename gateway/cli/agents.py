@@ -27,7 +27,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gateway.agents.rules import Rule
+from gateway.agents.documents import Rule
 from gateway.cli.cluster import cluster_options, rules_of
 from gateway.cli.command import FILE, Command
 from gateway.cli.output import PlainConsole, fail, form_options, plural, print_json, progress_bar, to_json

@@ -15,7 +15,7 @@ from typing import Any
 import click
 from msgspec.structs import fields
 
-from gateway.agents.rules import Rule
+from gateway.agents.documents import Rule
 from gateway.cli.command import FILE, ClusterOption, collected
 from gateway.migrate.connection import PASSWORD, TENANT, ClusterOptions, Connected
 from gateway.migrate.gateways import ADMIN_TOKEN

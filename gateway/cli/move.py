@@ -14,7 +14,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from gateway.agents.rules import rule_for
+from gateway.agents.documents import rule_for
 from gateway.cli.cluster import (
     CredentialError,
     ask_credential,

@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gateway.codes import Notice
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.question_placements import Parameters
 from gateway.delivery.slots import QUESTION, QuestionPosition, Slot, SlotKind
 from gateway.delivery.target import TargetTurns, Turn, written
 from gateway.mlcommons.template import PREFIX, RuntimeValues
-from gateway.notices import Notice
 
 Expected = Callable[[RuntimeValues], Any]
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from gateway.codes import Notice
 from gateway.delivery.refusal import Upgrade
 from gateway.delivery.search import Plan, Search
 from gateway.errors import Problem, UndeliverableContent
@@ -20,7 +21,6 @@ from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import FLOW_TYPES
 from gateway.mlcommons.profile import AgentProfile, Parameters
 from gateway.mlcommons.tool_types import MODEL_TOOL
-from gateway.notices import Notice
 from gateway.providers.base import Provider
 from gateway.unified.model import AgentInput, ClientTools
 

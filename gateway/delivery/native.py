@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from gateway.codes import Notice
 from gateway.delivery.escaping import is_plain, split_placeholders
 from gateway.delivery.question_placements import SKIP, Parameters, skip_if_needed
 from gateway.delivery.search import MEMORY_HOLDS_CODE, map_input
@@ -30,7 +31,6 @@ from gateway.mlcommons.memory_form import is_storable, memory_form
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call
 from gateway.mlcommons.template import PREFIX, RuntimeValues
-from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
 from gateway.providers.capabilities import NEUTRAL_CALL_TEXT, TOOL_ERROR_TEXT

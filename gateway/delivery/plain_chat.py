@@ -10,13 +10,13 @@ from typing import Any, ClassVar, cast
 
 from msgspec.structs import replace
 
+from gateway.codes import Notice
 from gateway.delivery.advice import NAME_OR_TEXT
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.slots import SlotKind
 from gateway.delivery.strategies.text import join_texts
 from gateway.delivery.tool_slot import tools_as_text
 from gateway.errors import Problem
-from gateway.notices import Notice
 from gateway.providers.base import (
     Capabilities,
     ConnectorHints,

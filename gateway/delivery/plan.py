@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from gateway.codes import Notice
 from gateway.delivery import refusal
 from gateway.delivery.call_model import CallModel, CallModelCache
 from gateway.delivery.candidate import TAIL, neutral_text
@@ -17,11 +18,10 @@ from gateway.delivery.slots import MARK, QUESTION
 from gateway.delivery.system_text import fold_system
 from gateway.delivery.target import Question, written
 from gateway.errors import Problem, UndeliverableContent
+from gateway.mlcommons.agents import unread_tools
 from gateway.mlcommons.agents.flow import selected_tools
-from gateway.mlcommons.agents.unread import unread_tools
 from gateway.mlcommons.expansion import RenderFailure, allow_for, limited_work
 from gateway.mlcommons.profile import AgentProfile
-from gateway.notices import Notice
 from gateway.providers.base import MappingOptions, Provider
 from gateway.unified.model import AgentInput, Base64, ContentBlock, InputType, Media, Message, Text, ToolResult
 from gateway.unified.roles import meaning_of, question_text, readable_text

@@ -21,9 +21,8 @@ from gateway.delivery.escaping import is_inert
 from gateway.delivery.search import Search, text_blocks
 from gateway.delivery.template_change import with_upgrades
 from gateway.errors import Problem, UndeliverableContent
-from gateway.mlcommons.agents import behaviour_of
+from gateway.mlcommons.agents import behaviour_of, unread_tools
 from gateway.mlcommons.agents.flow import own_values
-from gateway.mlcommons.agents.unread import unread_tools
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import FLOW_TYPES, Generation
 from gateway.mlcommons.profile import AgentProfile

@@ -8,6 +8,7 @@ from itertools import takewhile
 import msgspec
 from msgspec.structs import replace
 
+from gateway.codes import Notice
 from gateway.delivery.call_model import CallModel, CallModelCache
 from gateway.delivery.candidate import Addition, Candidate
 from gateway.delivery.escaping import is_inert, unescape
@@ -21,16 +22,14 @@ from gateway.delivery.system_text import fold_system, placements
 from gateway.delivery.target import Question, TargetTurns
 from gateway.delivery.tool_slot import declarations, tools_as_text
 from gateway.errors import UndeliverableContent
-from gateway.mlcommons.agents import behaviour_of
+from gateway.mlcommons.agents import behaviour_of, unread_tools
 from gateway.mlcommons.agents.flow import own_values
-from gateway.mlcommons.agents.unread import unread_tools
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.memory_form import show_original, show_readable
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_llm
 from gateway.mlcommons.sent_body import has_processors, is_written_again
 from gateway.mlcommons.template import PREFIX
-from gateway.notices import Notice
 from gateway.providers.base import Inexpressible, MappingOptions, Provider, ProviderRequest
 from gateway.recent import computed_once
 from gateway.unified.model import AgentInput, ContentBlock, Json, Message, Text, ToolResult

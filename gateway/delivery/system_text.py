@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from gateway.codes import Notice
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Addition
 from gateway.delivery.escaping import is_plain
@@ -16,7 +17,6 @@ from gateway.delivery.question_placements import reference_to
 from gateway.delivery.slots import SystemSlot
 from gateway.delivery.target import Turn, parts_of, text_of
 from gateway.delivery.trees import value_at, with_value
-from gateway.notices import Notice
 from gateway.providers.base import Provider, ProviderRequest
 from gateway.unified.model import AgentInput, Message, Text
 from gateway.unified.roles import meaning_of

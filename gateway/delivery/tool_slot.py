@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from gateway.codes import Notice
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Addition
 from gateway.delivery.escaping import dump
 from gateway.delivery.question_placements import raw_names
 from gateway.delivery.template_change import TOOLS_MEMBER, TOOLS_VALUE, UnreadableTemplate, member_slots
 from gateway.mlcommons.template import PREFIX, SUFFIX
-from gateway.notices import Notice
 from gateway.providers.base import ProviderRequest
 from gateway.unified.model import AgentInput, ContentBlock, Json, Media, Message, Text, ToolResult, ToolSpec, ToolUse
 from gateway.unified.roles import meaning_of

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from msgspec import structs
 
 from gateway import __version__
+from gateway.codes import NOTICE_HEADER, Notice
 from gateway.config.schema import Answers, Settings
 from gateway.delivery.plan import Plan
 from gateway.errors import GatewayError
 from gateway.mlcommons.generations import version_notice
 from gateway.mlcommons.profile import AgentProfile
-from gateway.notices import HEADER, Notice
 from gateway.observe.logs import Logger, describe_error, mask_place, step
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Delivery
@@ -95,7 +95,7 @@ def note_delivery(call: ExecuteCall, known: Delivery) -> None:
 
 
 DELIVERY = "X-MLC-Gateway-Delivery"
-NOTICE = HEADER
+NOTICE = NOTICE_HEADER
 
 # OpenSearch's own form of a deprecation warning: code 299, an agent, a quoted text.
 BOTH_SENT = (

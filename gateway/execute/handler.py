@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from gateway.agents.errors import AgentNotFound, FailedLookup
 from gateway.agents.memory import DEFAULT_LIMIT, MemoryReader
 from gateway.agents.resolver import ResolvedAgent, Resolver
+from gateway.codes import Notice
 from gateway.config.schema import Answers, Settings
 from gateway.delivery.native import GUARDS
 from gateway.delivery.plan import Remembered
@@ -51,7 +52,6 @@ from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call
 from gateway.mlcommons.sent_body import STREAM
 from gateway.mlcommons.template import RuntimeValues
-from gateway.notices import Notice
 from gateway.observe.record import Delivery
 from gateway.offload import run_here_if
 from gateway.ports import ExecuteCall, Forward, Retry

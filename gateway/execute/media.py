@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from gateway.codes import Notice
 from gateway.errors import Problem, UndeliverableContent
-from gateway.notices import Notice
 from gateway.observe.logs import Logger, mask_place, step
 from gateway.offload import run_here_if
 from gateway.ports import MediaContent, MediaFetcher

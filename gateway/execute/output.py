@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import override
 
-from gateway.agents.rules import rule_for
+from gateway.agents.documents import rule_for
 from gateway.config.schema import AgentRule, Settings
 from gateway.execute.run_answer import MEMORY_ID, RunAnswer, read_answer
 from gateway.memory.model import Usage

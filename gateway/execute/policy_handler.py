@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from gateway.agents.resolver import ResolvedAgent, Resolver
+from gateway.codes import Notice
 from gateway.config.schema import Settings
 from gateway.errors import GatewayError, GuardrailUnavailable, InvalidInput
 from gateway.execute.body import is_json, read_async, replace_members
@@ -19,7 +20,6 @@ from gateway.execute.handler import Handler
 from gateway.execute.run_answer import decode
 from gateway.execute.run_events import NOT_READ, AnswerReader, read_usage
 from gateway.memory.model import Usage as Tokens
-from gateway.notices import Notice
 from gateway.observe.record import Usage
 from gateway.offload import READING, run_here_if
 from gateway.policy.budgets import Charge

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from gateway.codes import Notice
 from gateway.delivery.advice import NAME_OR_TEXT, advise, use_another_agent
 from gateway.delivery.call_model import CallModelCache
 from gateway.delivery.client_tools import leave_out
@@ -20,14 +21,13 @@ from gateway.delivery.question_placements import SKIP
 from gateway.delivery.refusal import refuse_cluster_limits
 from gateway.errors import UndeliverableContent
 from gateway.execute.body import payloads_of, replace_members, serialise
+from gateway.mlcommons.agents import tools_inherit
 from gateway.mlcommons.agents.flow import unread_llm
-from gateway.mlcommons.agents.unread import tools_inherit
 from gateway.mlcommons.expansion import RenderFailure
 from gateway.mlcommons.generations import ABILITIES, Generation
 from gateway.mlcommons.memory_form import is_storable
 from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.sent_body import STREAM, has_streams, stream_form
-from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions, Provider
 from gateway.unified.model import AgentInput

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
+from gateway.agents.documents import Rule, rule_for
 from gateway.agents.resolver import ResolvedAgent
-from gateway.agents.rules import Rule, rule_for
+from gateway.codes import Notice
 from gateway.config.schema import Settings
 from gateway.delivery.call_model import CallModelCache
 from gateway.delivery.plan import Plan, Remembered
 from gateway.execute.rewrite import Rewrite, RewriteOptions, rewrite_input, rewrite_native, rewrite_unproved
 from gateway.execute.template_cache import TemplateCache
 from gateway.mlcommons.profile import AgentProfile
-from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from gateway.codes import Notice
 from gateway.config.memory import Window
 from gateway.errors import InvalidInput, Problem
 from gateway.memory.conversion import NewInput, Place, as_input, convert, place_map, relocate
@@ -20,7 +21,6 @@ from gateway.memory.model import Message, Metadata, StoredMessage
 from gateway.memory.window import Placed, repair, window_start, within_limits
 from gateway.mlcommons.generations import Generation
 from gateway.mlcommons.profile import AgentProfile
-from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.capabilities import RequestLimits
 from gateway.unified.limits import ParseLimits

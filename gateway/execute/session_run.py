@@ -9,9 +9,10 @@ from typing import TypeVar
 import msgspec
 from typing_extensions import override
 
+from gateway.agents.documents import keeps_sessions, rule_for
 from gateway.agents.lookup import Credentials
 from gateway.agents.resolver import ResolvedAgent, Resolver
-from gateway.agents.rules import keeps_sessions, rule_for
+from gateway.codes import Notice
 from gateway.config.schema import AgentRule, Agents, Settings
 from gateway.errors import GatewayError, InvalidInput, Problem, SignatureConflict
 from gateway.execute.body import read_async
@@ -35,7 +36,6 @@ from gateway.memory.owner import agent_of, knows_users, owner_of
 from gateway.memory.sessions import OpenSession, Sessions
 from gateway.memory.window import measure
 from gateway.mlcommons.profile import AgentProfile
-from gateway.notices import Notice
 from gateway.observe.record import Delivery
 from gateway.offload import run_here_if
 from gateway.ports import Answer, AnswerStage, ExecuteCall, Forward

@@ -8,6 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from gateway.codes import Notice
 from gateway.config.memory import Memory, Retention
 from gateway.errors import MemoryUnavailable, Problem, SessionBusy, SessionNotFound
 from gateway.memory import store
@@ -17,7 +18,6 @@ from gateway.memory.owner import imported_key, new_session_id, thread_key
 from gateway.memory.reading import read_window
 from gateway.memory.store import Store, StoreError
 from gateway.memory.window import measure
-from gateway.notices import Notice
 from gateway.observe.logs import Logger
 from gateway.offload import Background
 

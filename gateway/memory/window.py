@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from gateway.codes import Notice
 from gateway.config.memory import Window
 from gateway.memory.model import Block, Message, StoredMessage
-from gateway.notices import Notice
 from gateway.providers.capabilities import RequestLimits
 from gateway.providers.responses import member, text
 from gateway.unified.model import MEDIA_KINDS

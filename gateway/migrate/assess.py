@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gateway.agents.rules import Rule, rule_for
+from gateway.agents.documents import Rule, rule_for
 from gateway.config.problems import ConfigProblem
 from gateway.delivery.advice import CORRECT_RULE, advise, rule_fault
 from gateway.delivery.call_model import CallModelCache

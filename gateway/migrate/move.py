@@ -19,9 +19,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from gateway.agents.documents import Document
+from gateway.agents.documents import Document, Rule
 from gateway.agents.lookup import document_path
-from gateway.agents.rules import Rule
 from gateway.config.edit import EditError, put_route, put_target, remove_route, remove_target, replace_alias
 from gateway.config.schema import AgentRoute, RouteTarget, Settings
 from gateway.migrate.backup import BackupError, write_private

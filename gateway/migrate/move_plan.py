@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from gateway.agents.documents import Document, needed_connector
-from gateway.agents.rules import ForMemory, rule_for
+from gateway.agents.documents import Document, ForMemory, needed_connector, rule_for
 from gateway.migrate.references import EXECUTOR, OWN_PREFIX, Reference, references, with_ids
 from gateway.migrate.steps import (
     MOVED,

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from gateway.agents.documents import Rule
 from gateway.agents.lookup import document_path
-from gateway.agents.rules import Rule
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.backup import Record
 from gateway.migrate.connection import Cluster, answer_of

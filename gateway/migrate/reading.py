@@ -20,6 +20,7 @@ from gateway.agents.documents import (
     Document,
     DocumentKind,
     Found,
+    Rule,
     may_have_unified_api,
     needed,
     needed_connector,
@@ -29,7 +30,6 @@ from gateway.agents.documents import (
 )
 from gateway.agents.errors import lookup_error
 from gateway.agents.lookup import document_path, read_unified_api
-from gateway.agents.rules import Rule
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import TYPES, Scan, Scanned, Unreadable
 from gateway.migrate.connection import Cluster, ClusterError, ClusterRefused, answer_of

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gateway.agents.rules import ForMemory, Rule
+from gateway.agents.documents import ForMemory, Rule
 from gateway.errors import BodyTooLarge, InvalidInput
 from gateway.execute.template_cache import is_plain_text, read_shape, specimen_text, with_specimens
 from gateway.providers.base import MappingOptions

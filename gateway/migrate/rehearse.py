@@ -22,8 +22,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gateway.agents.documents import Document
-from gateway.agents.rules import keeps_sessions, rule_for
+from gateway.agents.documents import Document, keeps_sessions, rule_for
+from gateway.codes import Notice
 from gateway.delivery.call_model import CallModelCache
 from gateway.errors import GatewayError, UnresolvedAgent
 from gateway.execute.rewrite import Rewrite, RewriteOptions, is_native, rewrite_for_agent, rewrite_input
@@ -41,7 +41,6 @@ from gateway.mlcommons.profile import AgentProfile
 from gateway.mlcommons.rendering import first_call, first_llm
 from gateway.mlcommons.sent_body import STREAM
 from gateway.mlcommons.template import HOSTILE, RuntimeValues
-from gateway.notices import Notice
 from gateway.recent import Recent
 from gateway.unified.model import AgentInput, Url
 from gateway.unified.request import ExecuteRequest, parameters_as_strings

@@ -22,8 +22,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gateway.agents.documents import Document, needed_connector, provider_of, read_profile
-from gateway.agents.rules import Rule
+from gateway.agents.documents import Document, Rule, needed_connector, provider_of, read_profile
 from gateway.delivery.advice import advise
 from gateway.delivery.template_change import Code, NotOffered, TemplateChange, find_change
 from gateway.errors import UnresolvedAgent

@@ -11,7 +11,7 @@ from enum import Enum, StrEnum
 
 import msgspec
 
-from gateway.notices import Notice
+from gateway.codes import Notice
 
 
 class AgentType(StrEnum):

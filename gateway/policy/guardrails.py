@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, assert_never
 
+from gateway.codes import Notice
 from gateway.config.policy import Guardrail
 from gateway.errors import GatewayError, GuardrailRefused, GuardrailUnavailable, Problem
-from gateway.notices import Notice
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.policy.hooks import Hook, HookFailed, Verdict

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.codes import Notice
 from gateway.errors import Problem
-from gateway.notices import Notice
 from gateway.providers.capabilities import Capabilities
 from gateway.unified.model import ClientTools
 

@@ -28,7 +28,7 @@ from gateway.proxy.interfaces import ClientExchange
 from gateway.proxy.lifecycle import Lifecycle
 from gateway.proxy.request_log import RequestLog
 from gateway.proxy.request_receiver import ReceiverPort, RequestReceiver, Upload
-from gateway.upstream.deadlines import NO_DEADLINE, deadline_in
+from gateway.upstream.outbound import NO_DEADLINE, deadline_in
 
 LINGER = 2.0
 """Seconds that a client has to receive the last response, while its input is discarded. Closing at once would reset the

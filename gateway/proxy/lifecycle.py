@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterable, Set
 from typing import Any, Protocol
 
 from gateway.config.schema import ClientTimeouts
-from gateway.upstream.deadlines import DeadlineTimer, Timed
+from gateway.upstream.outbound import DeadlineTimer, Timed
 
 PERIOD = 0.4
 """Seconds between two polls: a disconnect is noticed within a second."""

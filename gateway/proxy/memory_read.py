@@ -10,13 +10,13 @@ import asyncio
 
 from typing_extensions import override
 
+from gateway.codes import NOTICE_HEADER
 from gateway.errors import GatewayError
 from gateway.http1.fields import encode_fields
 from gateway.http1.request_heads import Request
 from gateway.http1.response_heads import ResponseHead
 from gateway.memory.rest import LARGEST_BODY, find_session_id
 from gateway.mlcommons.memory_form import show_original_json
-from gateway.notices import HEADER
 from gateway.ports import Answer, ExecuteCall
 from gateway.proxy import content_coding
 from gateway.proxy.exchange import Exchange, ExchangePort
@@ -74,7 +74,7 @@ class MemoryRead(Exchange):
             shown = show_original_json(content)
             if shown != content:
                 self._port.log.noticed(_CODE)
-                self._added = {HEADER: _CODE} if self._port.notice_header else {}
+                self._added = {NOTICE_HEADER: _CODE} if self._port.notice_header else {}
                 self.answer = Answer(head.status, self._added, shown)
                 head, body = head_with_length(head, len(shown)), shown
         super().on_head(head, body, complete)

@@ -18,7 +18,7 @@ from gateway.http1.state import CLIENT, ClientEvent
 from gateway.observe.metrics import Received
 from gateway.proxy import error_responses
 from gateway.proxy.interfaces import ClientExchange
-from gateway.upstream.deadlines import NO_DEADLINE, deadline_in
+from gateway.upstream.outbound import NO_DEADLINE, deadline_in
 
 SLICE = 0.001
 """Seconds that the backlog may take in one turn of the loop."""

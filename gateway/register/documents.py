@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gateway.codes import Notice
 from gateway.mlcommons.generations import AgentType
 from gateway.mlcommons.profile import GATEWAY_SESSIONS, MEMORY_MARK, OUTPUT_MARK, UNIFIED
-from gateway.notices import Notice
 from gateway.providers import registry
 from gateway.providers.connector import ModelSpec, as_name, compact
 from gateway.register.target import (

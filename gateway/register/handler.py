@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from gateway.agents.errors import FailedLookup
 from gateway.agents.lookup import Credentials
+from gateway.codes import Notice
 from gateway.config.schema import Settings
 from gateway.errors import GatewayError, InvalidInput, Problem, RegistrationFailed, SignatureConflict
 from gateway.execute.body import is_json
 from gateway.execute.build import service_headers
 from gateway.execute.deliveries import NOTICE, end_step
-from gateway.notices import Notice
 from gateway.observe.logs import Logger, describe_problems
 from gateway.observe.metrics import Metrics
 from gateway.offload import run_here_if

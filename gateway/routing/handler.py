@@ -11,12 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.agents.errors import AgentNotFound, LookupUnavailable
+from gateway.codes import Notice
 from gateway.config.schema import Settings
 from gateway.errors import AnswerTooLarge, GatewayError, UpstreamTimeout, UpstreamUnavailable
 from gateway.execute.deliveries import notice_header, with_notices
 from gateway.memory.sessions import Sessions
 from gateway.mlcommons.profile import AgentProfile
-from gateway.notices import Notice
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
 from gateway.policy.usage import Prices

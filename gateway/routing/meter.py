@@ -8,12 +8,12 @@ from typing import Any
 
 from typing_extensions import override
 
+from gateway.codes import Notice
 from gateway.errors import GatewayError
 from gateway.execute.deliveries import model_name
 from gateway.execute.run_answer import RunAnswer
 from gateway.execute.run_events import NOT_READ, read_run
 from gateway.mlcommons.profile import AgentProfile
-from gateway.notices import Notice
 from gateway.observe.metrics import Metrics
 from gateway.offload import READING
 from gateway.policy.usage import Prices

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from gateway.agents.documents import keeps_sessions
 from gateway.agents.lookup import Credentials
-from gateway.agents.rules import keeps_sessions
 from gateway.config.schema import Settings
 from gateway.errors import CallerRefused, CallerUnknown, GatewayError, UpstreamUnavailable
 from gateway.mlcommons.profile import AgentProfile

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from gateway.notices import Notice
+from gateway.codes import Notice
 from gateway.unified.model import AgentInput, ContentBlock, ConverseBlock, Media, Message, Text, ToolResult
 
 StandardRole = Literal["system", "developer", "user", "assistant", "tool"]

@@ -32,9 +32,8 @@ from gateway.unified.jsontext import count_values
 from gateway.unified.limits import SMALL_TEXT
 from gateway.upstream.auth.authenticator import Authenticator, authenticator
 from gateway.upstream.connection import Connection
-from gateway.upstream.deadlines import DeadlineTimer
 from gateway.upstream.nodes import Node, NodeSet, may_retry
-from gateway.upstream.outbound import Buffers, OutboundRequest, ResponseTimeouts, UpstreamConnection
+from gateway.upstream.outbound import Buffers, DeadlineTimer, OutboundRequest, ResponseTimeouts, UpstreamConnection
 from gateway.upstream.pool import Pool
 from gateway.upstream.tls import TlsSource, to_cluster
 

@@ -18,9 +18,8 @@ from gateway.http1 import state
 from gateway.http1.bodies import Body, ToEnd
 from gateway.http1.response_heads import ResponseHead, ResponseReader
 from gateway.http1.state import UPSTREAM, UpstreamEvent
-from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Kind, Node
-from gateway.upstream.outbound import Buffers, OutboundRequest, RequestOwner
+from gateway.upstream.outbound import NO_DEADLINE, Buffers, OutboundRequest, RequestOwner
 from gateway.upstream.response_receiver import ResponseReceiver
 
 LARGE = 2 * 1024 * 1024

@@ -15,9 +15,8 @@ from collections.abc import Callable
 
 from gateway.http1.response_heads import ResponseReader
 from gateway.upstream.connection import Connection
-from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Node
-from gateway.upstream.outbound import OutboundRequest
+from gateway.upstream.outbound import NO_DEADLINE, OutboundRequest
 from gateway.upstream.tls import TlsSource
 
 _BRIEF = 0.001

@@ -12,9 +12,8 @@ from gateway.http1.head_buffer import ResponseHeadBuffer
 from gateway.http1.response_heads import ResponseHead, ResponseReader
 from gateway.http1.rules import Malformed
 from gateway.http1.state import UPSTREAM, UpstreamEvent
-from gateway.upstream.deadlines import NO_DEADLINE
 from gateway.upstream.nodes import Kind, Node
-from gateway.upstream.outbound import OutboundRequest, RequestOwner
+from gateway.upstream.outbound import NO_DEADLINE, OutboundRequest, RequestOwner
 
 _REFUSALS = frozenset({400, 413, 414, 431})
 """Statuses with which the cluster refuses a head that is too long."""

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.agents.documents import connector_hints, provider_of, read_profile
-from gateway.agents.rules import Rule
+from gateway.agents.documents import Rule, connector_hints, provider_of, read_profile
 from gateway.errors import UnresolvedAgent
 from gateway.mlcommons.profile import Connector
 from gateway.providers import registry

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
+from gateway.agents.documents import Rule
 from gateway.agents.errors import AgentNotFound, LookupDenied, LookupFailed, LookupUnavailable
 from gateway.agents.resolver import Kind, Resolver
-from gateway.agents.rules import Rule
 from gateway.errors import UnresolvedAgent, UpstreamUnavailable
 from gateway.mlcommons.profile import AgentProfile
 

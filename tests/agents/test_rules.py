@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.agents.rules import Rule, rule_for
+from gateway.agents.documents import Rule, rule_for
 
 RULES = (Rule("prod-*", "bedrock/converse"), Rule("*-chat", None, "describe"), Rule("Xy[12]", "openai/v1"))
 

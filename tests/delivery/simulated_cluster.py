@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gateway.agents.documents import read_agents, read_profile, run
-from gateway.agents.rules import Rule
+from gateway.agents.documents import Rule, read_agents, read_profile, run
 from gateway.errors import GatewayError
 from gateway.execute import rewrite
 from gateway.execute.rewrite import Rewrite, RewriteOptions

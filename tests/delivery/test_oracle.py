@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gateway.codes import Notice
 from gateway.delivery import search
 from gateway.execute.rewrite import RewriteOptions
-from gateway.notices import Notice
 from gateway.providers.base import MappingOptions
 from gateway.unified.model import AgentInput, Text
 from tests.conftest import mostly_slow

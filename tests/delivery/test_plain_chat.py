@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.agents.rules import Rule
+from gateway.agents.documents import Rule
 from gateway.delivery.plain_chat import TextOnly
 from gateway.delivery.plan import Plan, plan
 from gateway.errors import UndeliverableContent

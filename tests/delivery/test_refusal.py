@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.agents.rules import Rule
+from gateway.agents.documents import Rule
 from gateway.delivery.advice import COMPLETES_TEXT, NAME_OR_TEXT, NO_MESSAGES_HERE
 from gateway.delivery.call_model import CallModelCache
 from gateway.delivery.refusal import Upgrade

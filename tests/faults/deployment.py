@@ -15,8 +15,7 @@ from gateway.observe.logs import configure
 from gateway.ports import ExecuteCall, Forward
 from gateway.proxy.application import AiohttpListener
 from gateway.proxy.client_connection import ClientConnection
-from gateway.upstream.deadlines import NO_DEADLINE
-from gateway.upstream.outbound import ResponseTimeouts
+from gateway.upstream.outbound import NO_DEADLINE, ResponseTimeouts
 from tests.conftest import settings_for
 from tests.faults.upstream import FaultyUpstream, settled
 from tests.proxy.use_case import UseCase

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gateway.app import Gateway
-from gateway.upstream.deadlines import NO_DEADLINE
+from gateway.upstream.outbound import NO_DEADLINE
 from tests.faults.client import Ask, once, read
 from tests.faults.deployment import UNLIMITED, be_patient, expire, running_gateway, waited_for
 from tests.faults.upstream import WHOLE, FaultyUpstream, reset, settled

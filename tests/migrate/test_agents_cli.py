@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gateway.agents.rules import Rule
+from gateway.agents.documents import Rule
 from gateway.cli.agents import ClusterInfo, as_report, missing, show, summary_line
 from gateway.config.schema import Agents
 from gateway.migrate.assess import Assessment, assess

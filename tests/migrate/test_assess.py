@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.agents.rules import Rule
+from gateway.agents.documents import Rule
 from gateway.cli.agents import ability_as_json
 from gateway.config.schema import AgentRoute, Agents, RouteTarget
 from gateway.delivery.advice import COMPLETES_TEXT

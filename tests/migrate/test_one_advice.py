@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.agents.rules import Rule
+from gateway.agents.documents import Rule
 from gateway.delivery.advice import COMPLETES_TEXT, CORRECT_RULE, NAME_PROVIDER
 from gateway.errors import first_remedy
 from gateway.migrate.assess import Assessment, assess, check_providers

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.agents.rules import Rule
+from gateway.agents.documents import Rule
 from gateway.migrate.assess import Scan, Scanned, Unreadable
 from gateway.migrate.connection import ClusterRefused
 from gateway.migrate.reading import scan

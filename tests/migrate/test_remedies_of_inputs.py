@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.agents.rules import Rule
+from gateway.agents.documents import Rule
 from gateway.execute.rewrite import RewriteOptions
 from gateway.providers.base import MappingOptions
 from gateway.simulator.settings import UNIFIED_API

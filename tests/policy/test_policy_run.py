@@ -12,13 +12,13 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.agents.resolver import ResolvedAgent
+from gateway.codes import Notice
 from gateway.config.policy import Guardrail, UsageBudget
 from gateway.config.schema import Settings
 from gateway.errors import GuardrailRefused, GuardrailUnavailable
 from gateway.execute import policy_handler
 from gateway.execute.policy_handler import GuardedCall, PolicyHandler, PolicyRun
 from gateway.execute.run_events import read_usage
-from gateway.notices import Notice
 from gateway.observe.logs import configure
 from gateway.observe.metrics import Metrics
 from gateway.observe.record import Delivery

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from gateway.agents.documents import Rule
 from gateway.agents.holds import LONGEST_HOLD, Holds
 from gateway.agents.memory import MemoryReader
 from gateway.agents.resolver import Resolver
-from gateway.agents.rules import Rule
 from gateway.config.schema import Settings
 from gateway.delivery.plan import Plan
 from gateway.errors import GatewayError

@@ -24,7 +24,7 @@ from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.data_port import DataPort
 from gateway.upstream.client import Upstream
 from gateway.upstream.connection import Connection
-from gateway.upstream.deadlines import NO_DEADLINE
+from gateway.upstream.outbound import NO_DEADLINE
 from tests.conftest import settings_for, share
 from tests.proxy.use_case import UseCase
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.codes import Notice
 from gateway.mlcommons.profile import MARKS
-from gateway.notices import Notice
 from gateway.register.documents import agent_body, as_native, mcp_connector_body, model_body
 from gateway.register.handler import notices
 from gateway.register.target import Target, check, makes_model, takes

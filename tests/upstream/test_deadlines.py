@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gateway.upstream.deadlines import DeadlineTimer
+from gateway.upstream.outbound import DeadlineTimer
 
 
 class Member:

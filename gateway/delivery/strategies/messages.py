@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gateway.codes import Notice
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import TAIL, Candidate, expected_body, history_slot, in_history, neutral_text
 from gateway.delivery.escaping import Concat, Template, dump
@@ -17,7 +18,6 @@ from gateway.delivery.slots import QUESTION, QuestionPosition, Slot, SlotKind
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of, written
 from gateway.mlcommons.rendering import is_strict_json
 from gateway.mlcommons.template import PREFIX, RuntimeValues
-from gateway.notices import Notice
 
 
 def messages(call: CallModel, target: TargetTurns) -> Iterator[Candidate]:

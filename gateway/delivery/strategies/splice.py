@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gateway.codes import Notice
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import (
     LEAD,
@@ -40,7 +41,6 @@ from gateway.delivery.strategies.text import FLAT, FLATTENED, flat_histories, fl
 from gateway.delivery.target import TargetTurns, Turn, parts_of, text_of
 from gateway.delivery.trees import locate, replace_texts
 from gateway.mlcommons.template import RuntimeValues
-from gateway.notices import Notice
 from gateway.providers.base import Provider
 from gateway.recent import computed_once
 

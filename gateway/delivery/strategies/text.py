@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gateway.codes import Notice
 from gateway.delivery.call_model import CallModel
 from gateway.delivery.candidate import Candidate, history_slot, in_history, with_turns
 from gateway.delivery.escaping import is_plain
@@ -13,7 +14,6 @@ from gateway.delivery.slots import MARK, QUESTION
 from gateway.delivery.target import Question, TargetTurns, Turn, parts_of, text_of
 from gateway.delivery.trees import locate, replace_texts
 from gateway.mlcommons.template import RuntimeValues
-from gateway.notices import Notice
 from gateway.providers.base import Provider
 
 FLAT = f"{MARK}history"

@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from gateway.ports import Forward
-from gateway.upstream.deadlines import NO_DEADLINE
+from gateway.upstream.outbound import NO_DEADLINE
 from tests.conftest import StartGateway
 from tests.faults.deployment import UNLIMITED, expire, held_back, waited_for
 from tests.faults.upstream import settled
