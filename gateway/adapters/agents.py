@@ -11,7 +11,7 @@ from msgspec import Struct
 from multidict import CIMultiDict
 
 from gateway.adapters.errors import AdapterError, Fault, of_answer, of_gateway, refuse
-from gateway.agents.errors import AgentNotFound
+from gateway.agents.lookup import AgentNotFound
 from gateway.errors import GatewayError
 from gateway.mlcommons.profile import AgentProfile
 from gateway.offload import run_here_if

@@ -10,8 +10,7 @@ from functools import reduce
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from gateway.agents.errors import DocumentTooLarge, lookup_error
-from gateway.errors import AnswerTooLarge, Problem, UpstreamTimeout, UpstreamUnavailable
+from gateway.errors import AnswerTooLarge, Problem, UnresolvedAgent, UpstreamTimeout, UpstreamUnavailable
 
 AUTH_HEADERS = frozenset(
     {
@@ -91,7 +90,7 @@ async def get_document(
     """Read the document of `kind` ("agents", "models", "connectors", "memory") and `id_`.
 
     Raises:
-        FailedLookup: the subclass in `gateway.agents.errors` for the cluster's response.
+        FailedLookup: the subclass in `gateway.agents.lookup` for the cluster's response.
         DocumentTooLarge: see there.
         gateway.errors.UpstreamUnavailable, gateway.errors.UpstreamTimeout: see `get_json`.
     """
@@ -147,3 +146,75 @@ def read_unified_api(settings_doc: Any) -> bool | None:
 
 def _member(document: Any, path: Iterable[str]) -> Any:
     return reduce(lambda value, name: value.get(name) if isinstance(value, Mapping) else None, path, document)
+
+
+PERMISSIONS = {
+    "agents": "cluster:admin/opensearch/ml/agents/get",
+    "models": "cluster:admin/opensearch/ml/models/get",
+    "connectors": "cluster:admin/opensearch/ml/connectors/get",
+    "memory": "cluster:admin/opensearch/ml/memory/interaction/list",
+    "cluster": "cluster:monitor/main",
+}
+"""The cluster permission each kind of lookup needs."""
+
+_ANSWER_LENGTH = 200
+
+
+class FailedLookup(UnresolvedAgent):
+    """A lookup that returned no document. cluster_status: the status the cluster sent."""
+
+    def __init__(self, reason: str, cluster_status: int, problem: Problem, help: str = "") -> None:
+        super().__init__(reason, [problem], help, problem.repeats)
+        self.cluster_status = cluster_status
+
+
+class DocumentTooLarge(UnresolvedAgent):
+    """The document of an agent, model, connector or memory is longer, or has more values, than the gateway reads."""
+
+
+class AgentNotFound(FailedLookup):
+    """There is no such agent."""
+
+    status = 404
+
+
+class LookupDenied(FailedLookup):
+    """401 or 403: the credentials of the lookup may not read the document."""
+
+
+class LookupFailed(FailedLookup):
+    """The cluster returned an error, or something that is not a document."""
+
+
+class LookupUnavailable(LookupFailed):
+    """The cluster failed for now (429, 5xx). The same request may work later."""
+
+    status = 502
+
+
+def lookup_error(kind: str, id_: str, status: int, answer: Any) -> FailedLookup:
+    """Return the error for a lookup of `kind` ("agents", "models", …) and `id_` that got `status` and `answer`."""
+    what = f"{kind}/{id_}" if id_ else kind
+    cause = _cause(answer)
+    expected = "200 with a JSON object" if status == 200 else "200"
+    problem = Problem(what, f"the cluster answered {status}: {cause}", expected, str(status), repeats=cause)
+    if status in (401, 403):
+        permission = PERMISSIONS[kind]
+        return LookupDenied(
+            f"the gateway may not read {what} with the credentials it was given",
+            status,
+            problem,
+            f"grant {permission} to the caller; or set `agents.lookup` to service_account, with an account that has "
+            "it; or give the agent a rule (`agents.rules[].provider`) and set `agents.on_unproved` to assume",
+        )
+    if status == 404 and kind == "agents":
+        return AgentNotFound(f"there is no agent {id_}", status, problem)
+    error = LookupUnavailable if status == 429 or status >= 500 else LookupFailed
+    return error(f"the cluster could not show {what}: {cause}", status, problem)
+
+
+def _cause(answer: Any) -> str:
+    """Return the cluster's own reason, shortened."""
+    error = answer.get("error", answer) if isinstance(answer, dict) else answer
+    reason = error.get("reason", "") if isinstance(error, dict) else error
+    return (reason if isinstance(reason, str) and reason else "a response that is not a JSON document")[:_ANSWER_LENGTH]

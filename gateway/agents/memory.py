@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.agents.errors import DocumentTooLarge, FailedLookup, LookupFailed
-from gateway.agents.lookup import Credentials, Lookup, get_document
+from gateway.agents.lookup import Credentials, DocumentTooLarge, FailedLookup, Lookup, LookupFailed, get_document
 from gateway.errors import Problem
 
 DEFAULT_LIMIT = 10
@@ -41,7 +40,7 @@ class MemoryReader:
 
         Raises:
             DocumentTooLarge: the memory or one of its messages is longer than the gateway reads.
-            LookupDenied, LookupFailed: see `gateway.agents.errors`.
+            LookupDenied, LookupFailed: see `gateway.agents.lookup`.
             UpstreamUnavailable, UpstreamTimeout: the cluster did not respond.
         """
         if limit is not None and limit <= 0:

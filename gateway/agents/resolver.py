@@ -21,9 +21,18 @@ from gateway.agents.documents import (
     read_agents,
     read_profile,
 )
-from gateway.agents.errors import FailedLookup, LookupFailed, lookup_error
 from gateway.agents.holds import Holds
-from gateway.agents.lookup import Credentials, Lookup, get_document, get_json, read_unified_api, read_version
+from gateway.agents.lookup import (
+    Credentials,
+    FailedLookup,
+    Lookup,
+    LookupFailed,
+    get_document,
+    get_json,
+    lookup_error,
+    read_unified_api,
+    read_version,
+)
 from gateway.agents.size import SMALL_WEIGHT, Scale, is_small, weigh
 from gateway.errors import Problem, UnresolvedAgent
 from gateway.mlcommons.profile import AgentProfile
@@ -154,7 +163,7 @@ class Resolver:
 
         Raises:
             AgentNotFound: there is no such agent.
-            LookupDenied, LookupFailed: see `gateway.agents.errors`.
+            LookupDenied, LookupFailed: see `gateway.agents.lookup`.
             UnresolvedAgent: a document is missing or can't be read.
             UpstreamUnavailable, UpstreamTimeout: the cluster did not respond.
         """

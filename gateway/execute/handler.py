@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from gateway.agents.errors import AgentNotFound, FailedLookup
+from gateway.agents.lookup import AgentNotFound, FailedLookup
 from gateway.agents.memory import DEFAULT_LIMIT, MemoryReader
 from gateway.agents.resolver import ResolvedAgent, Resolver
 from gateway.codes import Notice

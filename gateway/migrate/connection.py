@@ -31,8 +31,7 @@ from requests.exceptions import ConnectTimeout
 from requests.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ProxyError
 
-from gateway.agents.errors import PERMISSIONS
-from gateway.agents.lookup import read_version
+from gateway.agents.lookup import PERMISSIONS, read_version
 from gateway.config.load import ConfigError, ConfigProblem, load
 from gateway.config.schema import Settings, Tls, Upstream
 from gateway.observe.connect_errors import describe_connect_error, name_wrong_scheme

@@ -28,8 +28,7 @@ from gateway.agents.documents import (
     read_profile,
     run,
 )
-from gateway.agents.errors import lookup_error
-from gateway.agents.lookup import document_path, read_unified_api
+from gateway.agents.lookup import document_path, lookup_error, read_unified_api
 from gateway.errors import UnresolvedAgent
 from gateway.migrate.assess import TYPES, Scan, Scanned, Unreadable
 from gateway.migrate.connection import Cluster, ClusterError, ClusterRefused, answer_of

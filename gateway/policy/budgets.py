@@ -1,6 +1,6 @@
 """Budgets: how much each agent or caller may spend in a window of time, and what was spent.
 
-Stores of what was spent, one file each, are in `budget_stores/`; the one in the memory of a process is here.
+Other stores of what was spent are in `budget_stores.py`; the one in the memory of a process is here.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from gateway.config.schema import Settings
 from gateway.memory.stores.registry import Shared, SharedResources, check_store, first_address
 from gateway.observe.logs import Logger
 from gateway.observe.metrics import Metrics
-from gateway.policy.budget_stores.sqlite import SqliteBudgetStore, file_of
+from gateway.policy.budget_stores import OpenSearchBudgetStore, SqliteBudgetStore, file_of
 from gateway.policy.budgets import Budgets, BudgetStore, Ledger, MemoryBudgetStore
 from gateway.policy.guardrails import Guardrails
 from gateway.policy.hooks import load_function, make_hook
@@ -120,8 +120,6 @@ def build_store(name: str, settings: Memory, upstream_url: str) -> BudgetStore:
         case "sqlite":
             return SqliteBudgetStore(file_of(settings))
         case "opensearch":
-            from gateway.policy.budget_stores.opensearch import OpenSearchBudgetStore
-
             return OpenSearchBudgetStore(settings.opensearch, upstream_url)
     return MemoryBudgetStore()
 

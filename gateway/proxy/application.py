@@ -26,8 +26,8 @@ from gateway.proxy.acceptor import BACKLOG, bind
 from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.data_port import DataPort
 from gateway.proxy.error_responses import InternalError, respond
+from gateway.proxy.exchange import encode_chunk
 from gateway.proxy.local_client import LocalTransport, read_head
-from gateway.proxy.relayed_head import encode_chunk
 
 RUNNER_OPTIONS: dict[str, Any] = {"auto_decompress": False, "handler_cancellation": True, "lingering_time": 2.0}
 """Arguments for `web.AppRunner` and `web.run_app`.

@@ -19,9 +19,8 @@ from gateway.memory.rest import LARGEST_BODY, find_session_id
 from gateway.mlcommons.memory_form import show_original_json
 from gateway.ports import Answer, ExecuteCall
 from gateway.proxy import content_coding
-from gateway.proxy.exchange import Exchange, ExchangePort
+from gateway.proxy.exchange import Exchange, ExchangePort, head_with_length
 from gateway.proxy.interfaces import Client
-from gateway.proxy.relayed_head import head_with_length
 from gateway.proxy.routes import Route
 from gateway.proxy.run import decode_fields
 

@@ -24,10 +24,9 @@ from gateway.offload import READING
 from gateway.ports import Answer, AnswerStage, ExecuteCall, Forward, Routed, Steps
 from gateway.proxy import content_coding
 from gateway.proxy.capture import HELD_ANSWER, Bodies, BufferedBody, Captured, ResponseCopy
-from gateway.proxy.exchange import SEND, Exchange, ExchangePort
+from gateway.proxy.exchange import SEND, UNLIMITED, Exchange, ExchangePort, encode_chunk, head_with_length
 from gateway.proxy.interfaces import Client, RunningExchange
 from gateway.proxy.lifecycle import Lifecycle
-from gateway.proxy.relayed_head import UNLIMITED, encode_chunk, head_with_length
 from gateway.proxy.request_log import RequestLog, log_ids
 from gateway.proxy.routes import MANAGED, RUNS, Intent, Route
 from gateway.routing.caller import OPEN_HEADERS, open_target

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from gateway.agents.errors import FailedLookup
-from gateway.agents.lookup import Credentials
+from gateway.agents.lookup import Credentials, FailedLookup
 from gateway.codes import Notice
 from gateway.config.schema import Settings
 from gateway.errors import GatewayError, InvalidInput, Problem, RegistrationFailed, SignatureConflict

@@ -9,8 +9,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.agents.errors import LookupFailed, lookup_error
-from gateway.agents.lookup import document_path, read_setting, read_switch, read_unified_api, read_version
+from gateway.agents.lookup import (
+    LookupFailed,
+    document_path,
+    lookup_error,
+    read_setting,
+    read_switch,
+    read_unified_api,
+    read_version,
+)
 from gateway.config.schema import Secret
 from gateway.errors import GatewayError, Problem, RegistrationFailed
 from gateway.providers import registry

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from gateway.agents.errors import AgentNotFound, LookupUnavailable
+from gateway.agents.lookup import AgentNotFound, LookupUnavailable
 from gateway.codes import Notice
 from gateway.config.schema import Settings
 from gateway.errors import AnswerTooLarge, GatewayError, UpstreamTimeout, UpstreamUnavailable

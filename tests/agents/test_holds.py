@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.agents.errors import LookupDenied
 from gateway.agents.holds import MOST_HOLDS, Holds, TooManyHolds
+from gateway.agents.lookup import LookupDenied
 from gateway.agents.resolver import Resolver
 from tests.agents.conftest import ML, Clock, FakeCluster, HttpLookup
 from tests.agents.test_resolver import AGENT, ALICE, BOB, CONNECTOR, CONNECTOR_PATH, MODEL

@@ -6,7 +6,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
-from gateway.agents.errors import DocumentTooLarge, LookupDenied, LookupFailed
+from gateway.agents.lookup import DocumentTooLarge, LookupDenied, LookupFailed
 from gateway.agents.memory import MemoryReader
 from gateway.errors import AnswerTooLarge
 

@@ -9,7 +9,7 @@ import pytest
 from multidict import CIMultiDict
 
 from gateway.agents.documents import Rule
-from gateway.agents.errors import AgentNotFound, LookupDenied, LookupFailed, LookupUnavailable
+from gateway.agents.lookup import AgentNotFound, LookupDenied, LookupFailed, LookupUnavailable
 from gateway.agents.resolver import Kind, Resolver
 from gateway.errors import UnresolvedAgent, UpstreamUnavailable
 from gateway.mlcommons.profile import AgentProfile

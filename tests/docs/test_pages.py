@@ -23,7 +23,7 @@ pytestmark = pytest.mark.check
 
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 # modules with branches of the tree of errors
-BRANCHES = ("gateway.agents.errors", "gateway.admin.application", "gateway.proxy.error_responses")
+BRANCHES = ("gateway.agents.lookup", "gateway.admin.application", "gateway.proxy.error_responses")
 _VARIABLES = {*READ, "XDG_STATE_HOME"}  # of the environment: no codes
 _EVENTS = {  # types of AG-UI events
     *("MESSAGES_SNAPSHOT", "RUN_ERROR", "RUN_FINISHED", "TEXT_MESSAGE_CONTENT"),

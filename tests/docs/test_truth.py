@@ -36,7 +36,7 @@ from gateway.recording.sinks import sqlite, sqlite_queries
 from gateway.register import calls
 from gateway.routing import marks
 from gateway.unified import limits
-from gateway.upstream import client, response_receiver, tls
+from gateway.upstream import client, connection, tls
 from gateway.upstream.auth import authenticator
 from tests.docs.pages import DOCS, GATEWAY, ROOT, page
 
@@ -257,7 +257,7 @@ LIMITS = [
     ("reference/answers.md", "remembers for {} if there is nothing", _WORDS[session_run._KNOWN_SECONDS]),
     ("reference/openai.md", "An answer of more than {} MiB is an error", f"{run_events.MOST // MIB}"),
     ("reference/openai.md", "More than {} can't be listed", f"{agents._MOST:,}"),
-    ("reference/http.md", "up to {} for one request", _WORDS[response_receiver._MOST_INTERIM]),
+    ("reference/http.md", "up to {} for one request", _WORDS[connection._MOST_INTERIM]),
     ("reference/mcp.md", "(up to {} a second)", _WORDS[1 / mcp._PROGRESS_SECONDS]),
     ("reference/mcp.md", "come every {} seconds", f"{EventSourceResponse.DEFAULT_PING_INTERVAL}"),
     ("reference/metrics.md", "in the last {} seconds", _WORDS[pages.READY_FOR]),

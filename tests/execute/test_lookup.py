@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway.agents.errors import lookup_error
+from gateway.agents.lookup import lookup_error
 from gateway.cli import run
 from gateway.execute.deliveries import DELIVERY, NOTICE
 from tests.conftest import StartGateway

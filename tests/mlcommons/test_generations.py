@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.agents.errors import PERMISSIONS
-from gateway.agents.lookup import AUTH_HEADERS
+from gateway.agents.lookup import AUTH_HEADERS, PERMISSIONS
 from gateway.mlcommons.generations import ABILITIES, Generation, generation_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "internals" / "agents.md").read_text()

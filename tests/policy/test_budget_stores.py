@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.memory import Memory, OpenSearchStore, SqliteStore
-from gateway.policy.budget_stores.opensearch import OpenSearchBudgetStore
-from gateway.policy.budget_stores.sqlite import FILE, SqliteBudgetStore
+from gateway.policy.budget_stores import FILE, OpenSearchBudgetStore, SqliteBudgetStore
 from gateway.policy.budgets import (
     _CLEAN_AT,
     Account,
@@ -91,7 +90,7 @@ async def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
 _ADD = """
 import asyncio, sys
 from pathlib import Path
-from gateway.policy.budget_stores.sqlite import SqliteBudgetStore
+from gateway.policy.budget_stores import SqliteBudgetStore
 from gateway.policy.budgets import Account
 
 async def main():

@@ -27,10 +27,9 @@ from gateway.proxy.request_receiver import Backlog, RequestReceiver
 from gateway.proxy.run import AnswerReport, Run
 from gateway.recording.recorder import Recorder, Recording
 from gateway.upstream.client import Upstream
-from gateway.upstream.connection import Connection
+from gateway.upstream.connection import Connection, ResponseReceiver
 from gateway.upstream.nodes import NodeSet
 from gateway.upstream.pool import Pool
-from gateway.upstream.response_receiver import ResponseReceiver
 from tests.conftest import StartGateway, settings_for
 from tests.proxy.use_case import Stage, UseCase
 from tests.wire import RecordingUpstream, read_message

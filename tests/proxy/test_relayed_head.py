@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.http1.request_heads import RequestReader
 from gateway.http1.response_heads import ResponseHead
 from gateway.http1.rules import HeadLimits, Malformed
-from gateway.proxy.relayed_head import relayed_head
+from gateway.proxy.exchange import relayed_head
 
 LIMITS = HeadLimits()
 LINES = st.sampled_from([

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from gateway.config.memory import Memory, OpenSearchStore
-from gateway.policy.budget_stores.opensearch import OpenSearchBudgetStore
+from gateway.policy.budget_stores import OpenSearchBudgetStore
 from gateway.policy.budgets import Account, BudgetStoreError
 from tests.policy.budget_store_conformance import NEXT, ONE, BudgetStoreConformance, Make, T
 from tests.policy.conftest import Start, start

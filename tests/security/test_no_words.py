@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.agents.errors import lookup_error
+from gateway.agents.lookup import lookup_error
 from gateway.app import Gateway, build
 from gateway.app.process import _log_fault
 from gateway.errors import GatewayError, InvalidInput, Problem, RegistrationFailed

@@ -1,1 +1,0 @@
-"""Stores of what was spent: one file per store."""
