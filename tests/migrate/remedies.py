@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 import msgspec
@@ -31,7 +30,7 @@ class Attempt(msgspec.Struct, frozen=True):
     input: Any
     parameters: Mapping[str, Any]
     pairs: Pairs = ()
-    policy: RewriteOptions = field(default_factory=RewriteOptions)
+    policy: RewriteOptions = msgspec.field(default_factory=RewriteOptions)
     strict: bool = True
 
     @property

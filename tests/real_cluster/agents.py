@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import urllib3
 
 from . import cluster
@@ -23,8 +24,7 @@ TEMPLATES = ("tutorial", "upgraded", "array")
 TYPES = ("flow", "cflow", "conv_react", "conv_tools", "per")
 
 
-@dataclass(frozen=True)
-class Wire:
+class Wire(msgspec.Struct, frozen=True):
     """How one provider's connector is written.
 
     turn: the user turn with the prompt in it. body: the request, `{messages}` where the turns stand.
