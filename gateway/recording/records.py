@@ -79,7 +79,6 @@ class BodyMaker:
         """Return a body. pieces: of the body in its content coding; no medium reaches from one into the next.
 
         size: to report; -1: that of the pieces.
-
         """
         if size < 0:
             size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
@@ -145,8 +144,9 @@ class HeadMaker:
         return Head(headers, agent, read_trace_id(lines), codings)
 
     def _header(self, line: bytes, found: Secrets) -> tuple[str, str]:
-        header, secrets = self._lines.get(line, lambda: self._redact(line))
-        found.update(secrets)
+        header, secrets = self._lines.peek(line) or self._lines.get(line, lambda: self._redact(line))
+        if secrets:
+            found.update(secrets)
         return header
 
     def _redact(self, line: bytes) -> tuple[tuple[str, str], tuple[str, ...]]:

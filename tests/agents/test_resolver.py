@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from gateway.agents.documents import Rule
+from gateway.agents import resolver as resolver_module
+from gateway.agents.documents import Rule, read_profile
 from gateway.agents.lookup import AgentNotFound, LookupDenied, LookupFailed, LookupUnavailable
 from gateway.agents.resolver import Kind, Resolver
 from gateway.errors import UnresolvedAgent, UpstreamUnavailable
@@ -382,6 +383,26 @@ async def test_what_was_derived_from_a_profile_stays_until_a_document_changes(
     changed = await resolver.agent(AGENT, ALICE)
     assert changed is not agent
     assert changed.derive(lambda profile: [profile.id]) is not derived
+
+
+async def test_documents_that_have_not_changed_are_not_understood_again(
+    build: Build, cluster: FakeCluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    understood: list[str] = []
+
+    def read(agent_id: str, *documents: Any) -> AgentProfile:
+        understood.append(agent_id)
+        return read_profile(agent_id, *documents)
+
+    monkeypatch.setattr(resolver_module, "read_profile", read)
+    resolver = build()
+    for _ in range(3):
+        await resolver.agent(AGENT, ALICE)
+        clock.now += 61
+    assert (understood, cluster.asked[AGENT_PATH]) == ([AGENT], 3)
+    cluster.documents[AGENT_PATH] = {**cluster.documents[AGENT_PATH], "description": "new"}
+    await resolver.agent(AGENT, ALICE)
+    assert understood == [AGENT, AGENT]
 
 
 class TestUnifiedApi:

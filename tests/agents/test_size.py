@@ -240,6 +240,31 @@ def test_a_plan_that_is_too_much_work_is_refused_once(works: list[Work]) -> None
     assert len(works) == 1
 
 
+@pytest.mark.parametrize(
+    ("note", "most"),
+    [("", TemplateCache.MAX_ENTRIES), ("x" * 100_000, TemplateCache.MAX_LARGE)],
+    ids=["small", "large"],
+)
+def test_fewer_templates_are_kept_of_an_agent_with_large_documents(note: str, most: int) -> None:
+    profile = profile_of(flow([tool(note=note)]))
+    templates, planned = TemplateCache(profile), []
+
+    def sent(number: int) -> None:
+        """Send a request with parameters of its own, and so of a shape of its own."""
+        request = read_execute(b'{"input":"a","parameters":{"b":"%d"}}' % number)
+        assert request.input is not None
+
+        def planning(asked: AgentInput, turn_id: str) -> Rewrite:
+            planned.append(number)
+            return rewrite_input(profile, request, asked, RewriteOptions(), turn_id)
+
+        templates.rewrite(request, request.input, False, lambda: "t1", planning)
+
+    for number in [*range(most), *range(most), most, 0]:
+        sent(number)
+    assert planned == [*range(most + 1), 0]
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_documents_with_random_changes_are_read_or_refused(seed: int) -> None:
     rng = random.Random(seed)
