@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import click
@@ -55,15 +55,18 @@ def command(config: Path | None, **options: Any) -> int:
 
     An option overrides the settings file and the environment.
     """
+    stopped = Event()
     try:
         source = Source(config, overrides(**options))
-        supervisor.run_loop(supervisor.serve(source, _greeting(source)))
+        supervisor.run_loop(supervisor.serve(source, _greeting(source, stopped)))
     except ConfigError as error:
         given = {setting: option for setting, option in _OPTIONS.items() if options[option.removeprefix("--")]}
         return report(error, given)
     except OSError as error:
         sys.stderr.write(f"The gateway can't start: {error}\n")
         return 1
+    finally:
+        stopped.set()
     return 0
 
 
@@ -78,10 +81,10 @@ _OPTIONS = {
 """The settings of an option, which may hold something wrong."""
 
 
-def _greeting(source: Source) -> Callable[[Settings, Logger], None]:
+def _greeting(source: Source, stopped: Event) -> Callable[[Settings, Logger], None]:
     def say(settings: Settings, log: Logger) -> None:
         named = {name for name in sources(source.path) if name in ("upstream.url", "upstream.nodes")}
-        _greet(settings, bool(named or source.overrides["upstream"]), log)
+        _greet(settings, bool(named or source.overrides["upstream"]), log, stopped)
 
     return say
 
@@ -126,10 +129,10 @@ class _Sighting(msgspec.Struct, frozen=True):
     help: str = ""
 
 
-def _greet(settings: Settings, is_named: bool, log: Logger) -> None:
+def _greet(settings: Settings, is_named: bool, log: Logger, stopped: Event) -> None:
     """Print or log what a person who starts the gateway should know. Blocks for a few seconds at most.
 
-    is_named: the settings name the cluster; otherwise it is the default.
+    is_named: the settings name the cluster; otherwise it is the default. stopped: set when the gateway has stopped.
     """
     address = _address(settings)
     reason = "nothing names the cluster, so the default address is used"
@@ -139,7 +142,8 @@ def _greet(settings: Settings, is_named: bool, log: Logger) -> None:
             log.warning("default cluster", address=address, setting="upstream.url", reason=f"{reason}; {advice}")
         for warning in suspicious_variables(os.environ):
             log.warning("variable ignored", reason=warning)
-        Thread(target=_warn_of_schemes, args=(settings, log), name="greeting", daemon=True).start()
+        # The process waits for it to end: a thread in OpenSSL, whose locks are freed then, would crash it.
+        Thread(target=_warn_of_schemes, args=(settings, log, stopped), name="greeting").start()
         return
     seen = asyncio.run(_look(settings))
     arrow = "→" if (sys.stderr.encoding or "").lower().startswith("utf") else "->"
@@ -153,9 +157,11 @@ def _greet(settings: Settings, is_named: bool, log: Logger) -> None:
     sys.stderr.flush()
 
 
-def _warn_of_schemes(settings: Settings, log: Logger) -> None:
+def _warn_of_schemes(settings: Settings, log: Logger, stopped: Event) -> None:
     setting = "upstream.nodes" if settings.upstream.nodes else "upstream.url"
     for url in settings.upstream.nodes or [settings.upstream.url]:
+        if stopped.is_set():
+            return
         if wrong := name_wrong_scheme(url):
             log.warning("wrong scheme", address=url.rstrip("/"), setting=setting, reason=wrong)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -166,6 +168,24 @@ def test_a_json_log_names_the_wrong_scheme(nodes: bool, tls: ssl.SSLContext, tmp
             assert (event["address"], event["setting"]) == (wrong, "upstream.nodes" if nodes else "upstream.url")
             assert str(event["reason"]).startswith(sentence)
             assert str(event["reason"]).endswith(f"({right}).")
+
+
+def test_the_process_does_not_end_amid_a_handshake() -> None:
+    """Its end frees what OpenSSL works with: a thread that was in a handshake crashed it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE)
+        options = ["--upstream", f"http://127.0.0.1:{server.getsockname()[1]}"]
+        with piped(["serve", *ANYWHERE, *options], environment()) as (serving, lines):
+            asking = next(one for one in iter(lambda: server.accept()[0], None) if one.recv(4) == b"HEAD")
+            while json.loads(lines.readline()).get("serves") != "the cluster's API":
+                pass
+            serving.send_signal(signal.SIGTERM)
+            while json.loads(lines.readline())["event"] != "stopped":
+                pass
+            asking.close()
+            handshake = next(one for one in iter(lambda: server.accept()[0], None) if one.recv(1) == b"\x16")
+            handshake.close()
+            assert serving.wait(PATIENCE) == 0
 
 
 def test_a_server_that_speaks_the_scheme_is_not_bothered() -> None:
